@@ -1,1 +1,22 @@
-//! Not written yet.
+//! Nouns of the broker: ids, message heads, addresses, outcomes, time. No behaviour beyond what a noun needs to be valid.
+//!
+//! Must not know: anything else. Everything in `core/` may import it.
+#![no_std]
+
+extern crate alloc;
+
+mod address;
+mod content;
+mod ids;
+mod map;
+mod outcome;
+mod settings;
+mod time;
+
+pub use address::{Address, AddressError, NAME_LIMIT_BYTES, QueueName};
+pub use content::{Content, ContentFormat, DeadLetter, Head, HeadFlags, Overlay, Reason, Resident};
+pub use ids::{ConnectionId, EntryKey, LargeId, QueueId, Sequence, ShardId};
+pub use map::{Map, Seed};
+pub use outcome::Outcome;
+pub use settings::QueueSettings;
+pub use time::Now;

@@ -1,1 +1,57 @@
-//! Not written yet.
+//! What "durable" means: operations, batches, tickets, and the `Store` trait that the journal, memory and later SQL implement.
+//!
+//! Must not know: files, SQL, queues' rules, protocols. A *batch* is all or nothing and in order: the operations of one turn
+//! of one shard. A *ticket* numbers a shard's batches, by one. `Durable { up_to }` is always a prefix of that shard's tickets.
+//!
+//! Rules for every implementation (`spec/entry.md`, "The store"): confirm only past the durable ticket; a failed write or
+//! flush is final; recovery may lose an unflushed suffix of a shard's batches, never leave a hole.
+#![no_std]
+
+extern crate alloc;
+
+mod batch;
+mod event;
+mod op;
+
+pub use batch::{Batch, Ticket};
+pub use event::{Event, Failure, Load, LoadLarge, Loaded, LoadedBody, Recovered, RecoveredEntry, StoreStatus};
+pub use op::{Body, LargeOp, Op, Stored};
+
+use alloc::vec::Vec;
+
+/// One shard's handle on the store. Called per turn, never per message. Never blocks, never promises a place.
+pub trait Store {
+    /// The ticket that the next [`submit`](Store::submit) will return.
+    fn next_ticket(&self) -> Ticket;
+
+    /// Hands over a batch. The answer comes as [`Event::Durable`] through [`poll`](Store::poll).
+    fn submit(&mut self, batch: Batch) -> Ticket;
+
+    /// One step in the life of a large message's file. Steps of one file take effect in order.
+    fn large(&mut self, op: LargeOp);
+
+    /// Asks for bodies; answered by [`Event::Loaded`].
+    fn load(&mut self, load: Load);
+
+    /// Asks for a part of a large message; answered by [`Event::LargeLoaded`].
+    fn load_large(&mut self, load: LoadLarge);
+
+    /// Appends what has happened since the last call.
+    fn poll(&mut self, out: &mut Vec<Event>);
+
+    /// Appends at most `limit` recovered things, all queues first and then this shard's entries, each queue's in
+    /// sequence order; false when there is nothing more. Called before the first submit only.
+    fn recover(&mut self, limit: usize, out: &mut Vec<Recovered>) -> bool;
+
+    /// The number of this start of the store: 1 the first time, + 1 each start, never reused.
+    fn run(&self) -> u64;
+
+    /// Broker time at this start in ms: broker time `t` is this + monotonic ms since the start.
+    fn started_at_ms(&self) -> u64;
+
+    /// Bytes submitted by all shards and not yet durable.
+    fn unflushed_bytes(&self) -> u64;
+
+    /// Figures for operators.
+    fn status(&self) -> StoreStatus;
+}

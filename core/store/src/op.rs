@@ -1,0 +1,165 @@
+//! Operations: the words in which a shard tells the store what happened (`spec/entry.md`, "Records").
+
+use alloc::boxed::Box;
+use bytes::Bytes;
+use packhorse_model::{EntryKey, Head, LargeId, Overlay, QueueId, QueueName, QueueSettings, Sequence};
+
+/// Bytes within a batch: a range of one of its pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Body {
+    /// Index of the piece.
+    pub piece: u32,
+    /// Offset in the piece, bytes.
+    pub offset: u32,
+    /// Length, bytes.
+    pub length: u32,
+}
+
+/// Where an Enqueue's content is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// In this batch.
+    Body(Body),
+    /// In a file that was synced before this batch was submitted.
+    Large {
+        /// The file.
+        id: LargeId,
+        /// Its length in bytes.
+        length: u64,
+    },
+}
+
+/// One atomic operation. What it may depend on was submitted before it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// A message enters a queue.
+    Enqueue {
+        /// The queue.
+        queue: QueueId,
+        /// Its number there.
+        sequence: Sequence,
+        /// Its head.
+        head: Head,
+        /// Its content.
+        content: Stored,
+        /// Kept for memory's sake only: recovery skips it (`spec/entry.md`, "Persistent and not").
+        volatile: bool,
+    },
+    /// Entries are gone: acknowledged or purged. The range is closed; numbers in it that name no entry are no error.
+    Acknowledge {
+        /// The queue.
+        queue: QueueId,
+        /// First number.
+        first: Sequence,
+        /// Last number.
+        last: Sequence,
+    },
+    /// An entry came back after a delivery that counts.
+    Redeliver {
+        /// The entry.
+        entry: EntryKey,
+        /// Earlier deliveries from now on, absolute.
+        deliveries: u32,
+        /// Attempts from now on, absolute.
+        attempts: u32,
+        /// The whole overlay from now on, when this return changed it.
+        overlay: Option<Box<Overlay>>,
+    },
+    /// An entry leaves one queue and enters another, body by reference, one record for both sides.
+    Relocate {
+        /// Where it was.
+        from: EntryKey,
+        /// Where it is now.
+        to: EntryKey,
+        /// The head there.
+        head: Head,
+        /// Earlier deliveries there.
+        deliveries: u32,
+        /// Attempts there.
+        attempts: u32,
+        /// The overlay there, with the reason.
+        overlay: Box<Overlay>,
+    },
+    /// From now on entries of this range may have been dispatched.
+    DispatchMark {
+        /// The queue.
+        queue: QueueId,
+        /// First number of the range.
+        first: Sequence,
+        /// How many numbers.
+        count: u32,
+    },
+    /// A queue exists. Sequences below `reserved` may be drawn from now on.
+    QueueCreate {
+        /// Its id, never used before.
+        id: QueueId,
+        /// Its name.
+        name: QueueName,
+        /// Its settings.
+        settings: QueueSettings,
+        /// See above.
+        reserved: Sequence,
+    },
+    /// Settings of a queue from now on.
+    QueueChange {
+        /// The queue.
+        id: QueueId,
+        /// All settings.
+        settings: QueueSettings,
+    },
+    /// A queue and all its entries are gone.
+    QueueDelete {
+        /// The queue.
+        id: QueueId,
+    },
+    /// Sequences below `up_to` may be drawn from now on. A start begins at the highest `up_to` recorded.
+    Reserve {
+        /// The queue.
+        queue: QueueId,
+        /// See above.
+        up_to: Sequence,
+    },
+}
+
+impl Op {
+    /// Whether somebody may be waiting for this operation to be durable. Batches of only the others may wait up to 5 ms for
+    /// company (`architecture.md` §2, "Settlements without a reply").
+    pub fn urgent(&self) -> bool {
+        match self {
+            Op::Acknowledge { .. } | Op::Redeliver { .. } | Op::DispatchMark { .. } => false,
+            Op::Enqueue { volatile, .. } => !volatile,
+            Op::Relocate { .. }
+            | Op::QueueCreate { .. }
+            | Op::QueueChange { .. }
+            | Op::QueueDelete { .. }
+            | Op::Reserve { .. } => true,
+        }
+    }
+}
+
+/// A step in the life of a large message's file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LargeOp {
+    /// The file begins; nothing is at this id yet.
+    Begin {
+        /// The file.
+        id: LargeId,
+    },
+    /// Bytes at the end. Answered by [`crate::Event::LargeWritten`] when written.
+    Chunk {
+        /// The file.
+        id: LargeId,
+        /// The bytes.
+        bytes: Bytes,
+    },
+    /// The file is whole: sync it and its directory entry. Answered by [`crate::Event::LargeSynced`].
+    End {
+        /// The file.
+        id: LargeId,
+    },
+    /// The file is not wanted: its delivery was aborted. It may be removed.
+    Abort {
+        /// The file.
+        id: LargeId,
+    },
+}
