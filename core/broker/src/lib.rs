@@ -1,1 +1,14 @@
-//! Not written yet.
+//! The broker without an outside: shards that own queues and connections, routing, front ends, confirms, administration.
+//!
+//! Inputs and bytes in, effects and bytes out; no clock, no I/O, no threads. `shell/runtime` drives it in production,
+//! `testing/sim` under a seed; both call the same functions in the same order (`ARCHITECTURE.md`, "Shards").
+
+mod admin;
+mod config;
+mod io;
+
+pub use admin::{
+    Alarm, Command, Counters, ListPage, QueuePatch, QueueReport, Refusal, RefusalKind, Reply, ShardReport,
+};
+pub use config::{Config, ConfigError};
+pub use io::{Effect, Endpoint, Input, Level, Lost, Mail};

@@ -1,0 +1,179 @@
+//! Commands of operators and their answers, without any protocol's words. `shell/http` renders them.
+
+use packhorse_model::{QueueId, QueueSettings};
+use packhorse_store::StoreStatus;
+
+/// A command. Those for one queue may be given to any shard; those marked "per shard" answer for one shard only and are
+/// to be given to each, the answers merged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Figures of this shard (per shard). Answered by [`Reply::Shard`].
+    Status,
+    /// This shard's queues in the order of names (per shard). Answered by [`Reply::Queues`].
+    QueueList {
+        /// Only names after this one.
+        after: Option<String>,
+        /// At most so many.
+        limit: usize,
+    },
+    /// One queue. Answered by [`Reply::Queue`].
+    QueueGet {
+        /// Its name.
+        name: String,
+    },
+    /// Creates a queue, or does nothing if it exists with these settings. Answered by [`Reply::Created`] when durable.
+    QueuePut {
+        /// Its name.
+        name: String,
+        /// What to set; the rest has defaults.
+        patch: QueuePatch,
+    },
+    /// Deletes a queue. Answered by [`Reply::Deleted`] when durable.
+    QueueDelete {
+        /// Its name.
+        name: String,
+        /// Even when it holds messages or has consumers.
+        force: bool,
+    },
+}
+
+/// Settings of a queue as an operator gives them; `None` = default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueuePatch {
+    /// See [`QueueSettings::default_durable`].
+    pub default_durable: Option<bool>,
+    /// See [`QueueSettings::delivery_limit`].
+    pub max_deliveries: Option<u32>,
+    /// See [`QueueSettings::dead_letter`].
+    pub dead_letter: Option<String>,
+}
+
+/// The one answer to a command.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// Figures of one shard.
+    Shard(Box<ShardReport>),
+    /// A page of one shard's queues.
+    Queues(ListPage),
+    /// One queue.
+    Queue(Box<QueueReport>),
+    /// The queue exists as asked.
+    Created {
+        /// The queue as it is now.
+        queue: Box<QueueReport>,
+        /// False: it was there already.
+        new: bool,
+    },
+    /// The queue is gone.
+    Deleted {
+        /// Messages that went with it.
+        messages: u64,
+    },
+    /// It was not done.
+    Refused(Refusal),
+}
+
+/// A page of queues.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ListPage {
+    /// In the order of names.
+    pub queues: Vec<QueueReport>,
+    /// Whether this shard has more after the last one.
+    pub more: bool,
+}
+
+/// Kinds of refusals, each with a stable code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// No such thing.
+    NotFound,
+    /// It exists with other settings, or is in use.
+    Conflict,
+    /// The name or a value breaks a rule.
+    Invalid,
+    /// The broker is stopping or its store has failed.
+    Unavailable,
+}
+
+/// Why a command was not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The kind.
+    pub kind: RefusalKind,
+    /// Stable code, e.g. `queue-not-found`.
+    pub code: &'static str,
+    /// One sentence: the thing, the limit, the value, what to do.
+    pub detail: String,
+}
+
+/// Counts of one queue, each derived from its entries' states (`spec/operate.md`, "A queue reports").
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of spec/operate.md, defined there")]
+pub struct Counters {
+    pub ready: u64,
+    pub scheduled: u64,
+    pub acquired: u64,
+    pub removing: u64,
+    pub moving: u64,
+    pub damaged: u64,
+    pub staged: u64,
+    pub prepared_in: u64,
+    pub prepared_out: u64,
+    pub depth: u64,
+    pub bytes: u64,
+    pub consumers: u64,
+    pub credit: u64,
+    pub enqueued_total: u64,
+    pub acknowledged_total: u64,
+    pub redelivered_total: u64,
+    pub expired_total: u64,
+    pub dead_lettered_total: u64,
+    pub purged_total: u64,
+}
+
+/// One queue as operators see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueueReport {
+    /// Its id.
+    pub id: QueueId,
+    /// Its name.
+    pub name: String,
+    /// Its settings.
+    pub settings: QueueSettings,
+    /// The shard that owns it.
+    pub shard: u16,
+    /// Its counts.
+    pub counters: Counters,
+    /// Age of the oldest entry, ms; `None` = empty.
+    pub oldest_age_ms: Option<u64>,
+}
+
+/// Something that an operator should look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alarm {
+    /// Stable code.
+    pub code: &'static str,
+    /// One sentence.
+    pub text: String,
+}
+
+/// One shard's figures; sums over shards are the node's.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ShardReport {
+    /// Open connections.
+    pub connections: u64,
+    /// Open sessions.
+    pub sessions: u64,
+    /// Open links.
+    pub links: u64,
+    /// Queues owned.
+    pub queues: u64,
+    /// Sum over its queues.
+    pub totals: Counters,
+    /// Bytes of bodies in memory.
+    pub memory_bytes: u64,
+    /// The store's figures; the store is shared, so these are the node's already.
+    pub store: StoreStatus,
+    /// Alarms.
+    pub alarms: Vec<Alarm>,
+}
