@@ -1,0 +1,239 @@
+//! Places where the standard takes one of several composite types: delivery states, outcomes, the target of an attach.
+//! Each is an enum with an escape for types we do not know, so that a stranger's extension is refused, not a fault.
+
+use alloc::vec::Vec;
+
+use super::cursor::{Bounds, Cursor, Descriptor};
+use super::encode;
+use super::error::{DecodeError, Fault};
+use super::generated::{
+    Accepted, Coordinator, Declared, Modified, Received, Rejected, Released, Target, TransactionalState,
+};
+use super::value::Value;
+
+/// Reads the descriptor at the cursor's place without moving it; returns the place behind it too.
+fn look<'a>(cursor: &Cursor<'a>, what: &'static str) -> Result<(Descriptor<'a>, Cursor<'a>), DecodeError> {
+    let mut ahead = *cursor;
+    let of = |fault| DecodeError::Value { what, fault };
+    match ahead.u8().map_err(of)? {
+        0 => Ok((ahead.descriptor().map_err(of)?, ahead)),
+        constructor => Err(of(Fault::WrongType { expected: "described", constructor })),
+    }
+}
+
+/// The number of a descriptor, symbols of the six delivery states included.
+fn state_code(descriptor: Descriptor<'_>) -> Option<u64> {
+    match descriptor {
+        Descriptor::Code(code) => Some(code),
+        Descriptor::Symbol(symbol) => Some(match symbol {
+            Received::SYMBOL => Received::CODE,
+            Accepted::SYMBOL => Accepted::CODE,
+            Rejected::SYMBOL => Rejected::CODE,
+            Released::SYMBOL => Released::CODE,
+            Modified::SYMBOL => Modified::CODE,
+            Declared::SYMBOL => Declared::CODE,
+            TransactionalState::SYMBOL => TransactionalState::CODE,
+            _ => return None,
+        }),
+    }
+}
+
+/// A terminal delivery state.
+//= amqp10 3.4, 4.5.5
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome<'a> {
+    /// The receiver is responsible for the message now.
+    Accepted,
+    /// The message is invalid.
+    Rejected(Rejected<'a>),
+    /// Not dealt with; the delivery count stays.
+    Released,
+    /// Not dealt with, and changed.
+    Modified(Modified<'a>),
+    /// A transaction was begun.
+    Declared(Declared<'a>),
+    /// Of a type we do not know.
+    Other(Value<'a>),
+}
+
+impl<'a> Outcome<'a> {
+    pub(crate) fn read(cursor: &mut Cursor<'a>, bounds: Bounds) -> Result<Self, DecodeError> {
+        // Looked at first: a transactional state holds an outcome, so that reading before refusing would nest without end.
+        if let Some(code @ (Received::CODE | TransactionalState::CODE)) = state_code(look(cursor, "outcome")?.0) {
+            return Err(not_an_outcome(code));
+        }
+        let state = DeliveryState::read(cursor, bounds)?;
+        state.outcome().ok_or_else(|| not_an_outcome(TransactionalState::CODE))
+    }
+
+    /// Appends it to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        DeliveryState::from(*self).encode(out);
+    }
+
+    /// The symbolic descriptor, as it stands in `source.outcomes`; none for a type we do not know.
+    #[must_use]
+    pub fn symbol(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Accepted => Accepted::SYMBOL,
+            Self::Rejected(_) => Rejected::SYMBOL,
+            Self::Released => Released::SYMBOL,
+            Self::Modified(_) => Modified::SYMBOL,
+            Self::Declared(_) => Declared::SYMBOL,
+            Self::Other(_) => return None,
+        })
+    }
+}
+
+#[cold]
+fn not_an_outcome(code: u64) -> DecodeError {
+    DecodeError::Value { what: "outcome", fault: Fault::UnknownDescriptor { expected: "an outcome", code: Some(code) } }
+}
+
+/// The state of a delivery at one end of its link.
+//= amqp10 3.4, 4.5.8
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeliveryState<'a> {
+    /// A part has arrived; not terminal.
+    Received(Received),
+    /// The receiver is responsible for the message now.
+    Accepted,
+    /// The message is invalid.
+    Rejected(Rejected<'a>),
+    /// Not dealt with; the delivery count stays.
+    Released,
+    /// Not dealt with, and changed.
+    Modified(Modified<'a>),
+    /// A transaction was begun.
+    Declared(Declared<'a>),
+    /// Part of a transaction, perhaps with the outcome it has once that commits.
+    Transactional(TransactionalState<'a>),
+    /// Of a type we do not know.
+    Other(Value<'a>),
+}
+
+impl<'a> DeliveryState<'a> {
+    pub(crate) fn read(cursor: &mut Cursor<'a>, bounds: Bounds) -> Result<Self, DecodeError> {
+        let (descriptor, mut list) = look(cursor, "delivery state")?;
+        let state = match state_code(descriptor) {
+            Some(Accepted::CODE) => {
+                Accepted::read_fields(&mut list, bounds)?;
+                Self::Accepted
+            }
+            Some(Released::CODE) => {
+                Released::read_fields(&mut list, bounds)?;
+                Self::Released
+            }
+            Some(Received::CODE) => Self::Received(Received::read_fields(&mut list, bounds)?),
+            Some(Rejected::CODE) => Self::Rejected(Rejected::read_fields(&mut list, bounds)?),
+            Some(Modified::CODE) => Self::Modified(Modified::read_fields(&mut list, bounds)?),
+            Some(Declared::CODE) => Self::Declared(Declared::read_fields(&mut list, bounds)?),
+            Some(TransactionalState::CODE) => Self::Transactional(TransactionalState::read_fields(&mut list, bounds)?),
+            _ => {
+                let value = Value::read(cursor, bounds)
+                    .map_err(|fault| DecodeError::Value { what: "delivery state", fault })?;
+                return Ok(Self::Other(value));
+            }
+        };
+        *cursor = list;
+        Ok(state)
+    }
+
+    /// Decodes a state that stands by itself, as in an `unsettled` map.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn from_value(value: Value<'a>, limits: &crate::limits::Limits) -> Result<Self, DecodeError> {
+        Self::read(&mut Cursor::new(value.as_bytes()), Bounds::parsed(limits))
+    }
+
+    /// Appends it to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Received(v) => v.encode(out),
+            Self::Accepted => Accepted.encode(out),
+            Self::Rejected(v) => v.encode(out),
+            Self::Released => Released.encode(out),
+            Self::Modified(v) => v.encode(out),
+            Self::Declared(v) => v.encode(out),
+            Self::Transactional(v) => v.encode(out),
+            Self::Other(v) => encode::put_value(out, v),
+        }
+    }
+
+    /// The outcome, if it is terminal by itself: neither `received` nor part of a transaction.
+    #[must_use]
+    pub fn outcome(&self) -> Option<Outcome<'a>> {
+        Some(match *self {
+            Self::Accepted => Outcome::Accepted,
+            Self::Rejected(v) => Outcome::Rejected(v),
+            Self::Released => Outcome::Released,
+            Self::Modified(v) => Outcome::Modified(v),
+            Self::Declared(v) => Outcome::Declared(v),
+            Self::Other(v) => Outcome::Other(v),
+            Self::Received(_) | Self::Transactional(_) => return None,
+        })
+    }
+}
+
+impl<'a> From<Outcome<'a>> for DeliveryState<'a> {
+    fn from(outcome: Outcome<'a>) -> Self {
+        match outcome {
+            Outcome::Accepted => Self::Accepted,
+            Outcome::Rejected(v) => Self::Rejected(v),
+            Outcome::Released => Self::Released,
+            Outcome::Modified(v) => Self::Modified(v),
+            Outcome::Declared(v) => Self::Declared(v),
+            Outcome::Other(v) => Self::Other(v),
+        }
+    }
+}
+
+/// The target of an attach.
+//= amqp10 2.7.3, 3.5.4, 4.5.1
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttachTarget<'a> {
+    /// A node that takes messages.
+    Target(Target<'a>),
+    /// The coordinator of transactions.
+    Coordinator(Coordinator<'a>),
+    /// Of a type we do not know.
+    Other(Value<'a>),
+}
+
+impl<'a> AttachTarget<'a> {
+    pub(crate) fn read(cursor: &mut Cursor<'a>, bounds: Bounds) -> Result<Self, DecodeError> {
+        let (descriptor, mut list) = look(cursor, "target")?;
+        let target = if descriptor.is(Target::CODE, Target::SYMBOL) {
+            Self::Target(Target::read_fields(&mut list, bounds)?)
+        } else if descriptor.is(Coordinator::CODE, Coordinator::SYMBOL) {
+            Self::Coordinator(Coordinator::read_fields(&mut list, bounds)?)
+        } else {
+            let value = Value::read(cursor, bounds).map_err(|fault| DecodeError::Value { what: "target", fault })?;
+            return Ok(Self::Other(value));
+        };
+        *cursor = list;
+        Ok(target)
+    }
+
+    /// Appends it to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Target(v) => v.encode(out),
+            Self::Coordinator(v) => v.encode(out),
+            Self::Other(v) => encode::put_value(out, v),
+        }
+    }
+}
+
+impl<'a> From<Target<'a>> for AttachTarget<'a> {
+    fn from(target: Target<'a>) -> Self {
+        Self::Target(target)
+    }
+}
+
+impl<'a> From<Coordinator<'a>> for AttachTarget<'a> {
+    fn from(coordinator: Coordinator<'a>) -> Self {
+        Self::Coordinator(coordinator)
+    }
+}

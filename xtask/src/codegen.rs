@@ -1,0 +1,519 @@
+//! `cargo xtask codegen`: makes `core/amqp10/src/codec/generated.rs` from `core/amqp10/standard.toml`.
+//! It turns one table into plain structs and straight-line code; rules of the protocol do not belong here.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde::Deserialize;
+
+const TABLE: &str = "core/amqp10/standard.toml";
+const OUTPUT: &str = "core/amqp10/src/codec/generated.rs";
+
+/// Writes the generated file; with `--check`, fails when it is not what the table gives.
+pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
+    let check = match args {
+        [] => false,
+        [flag] if flag == "--check" => true,
+        _ => return Err("usage: cargo xtask codegen [--check]".into()),
+    };
+    let table = read(&root.join(TABLE))?;
+    let table: Table = toml::from_str(&table).map_err(|e| format!("{TABLE}: {e}"))?;
+    let text = format(root, &generate(&table)?)?;
+    let path = root.join(OUTPUT);
+    if !check {
+        return std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()));
+    }
+    if read(&path)? == text {
+        Ok(())
+    } else {
+        Err(format!("{OUTPUT} is not what {TABLE} gives: run `cargo xtask codegen`"))
+    }
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// The workspace's formatter, so that the file looks like written by hand and `cargo fmt` leaves it alone.
+fn format(root: &Path, text: &str) -> Result<String, String> {
+    let mut child = Command::new("rustfmt")
+        .args(["--edition", "2024", "--config-path"])
+        .arg(root.join("rustfmt.toml"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|e| format!("rustfmt: {e}"))?;
+    // rustfmt reads all before it writes, so that one pipe after the other is enough.
+    let mut stdin = child.stdin.take().ok_or("rustfmt: no standard input")?;
+    stdin.write_all(text.as_bytes()).map_err(|e| format!("rustfmt: {e}"))?;
+    drop(stdin);
+    let output = child.wait_with_output().map_err(|e| format!("rustfmt: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("rustfmt: {}", output.status));
+    }
+    String::from_utf8(output.stdout).map_err(|e| format!("rustfmt: {e}"))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    choice: Vec<Choice>,
+    r#type: Vec<Composite>,
+}
+
+/// A restricted type.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Choice {
+    name: String,
+    base: String,
+    section: String,
+    doc: String,
+    default: String,
+    values: String,
+}
+
+/// A composite type.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Composite {
+    name: String,
+    code: u8,
+    section: String,
+    group: String,
+    doc: String,
+    fields: String,
+}
+
+/// One line of a composite's fields.
+struct Field {
+    name: String,
+    kind: Kind,
+    mandatory: bool,
+    default: Option<String>,
+    doc: String,
+}
+
+/// What a field holds, as far as the code made for it differs.
+#[derive(Clone, PartialEq)]
+enum Kind {
+    /// A primitive with a reader, a writer and a Rust type.
+    Plain { name: &'static str, rust: &'static str },
+    /// Any number of symbols.
+    Symbols,
+    Map,
+    Wildcard,
+    /// A restricted type.
+    Choice(String),
+    /// A composite type, or a hand-written union of some.
+    Nested { rust: String, borrows: bool },
+}
+
+const PLAIN: [(&str, &str); 8] = [
+    ("boolean", "bool"),
+    ("ubyte", "u8"),
+    ("ushort", "u16"),
+    ("uint", "u32"),
+    ("ulong", "u64"),
+    ("binary", "&'a [u8]"),
+    ("string", "&'a str"),
+    ("symbol", "&'a str"),
+];
+
+fn generate(table: &Table) -> Result<String, String> {
+    let mut borrows = BTreeMap::new();
+    let mut types = Vec::new();
+    for composite in &table.r#type {
+        borrows.insert(composite.name.clone(), false);
+    }
+    // A type borrows if a field does; types are listed in any order, so repeat until nothing changes.
+    loop {
+        types.clear();
+        for composite in &table.r#type {
+            types.push((composite, fields(table, composite, &borrows)?));
+        }
+        let before = borrows.clone();
+        for (composite, fields) in &types {
+            borrows.insert(composite.name.clone(), fields.iter().any(|f| f.kind.borrows()));
+        }
+        if before == borrows {
+            break;
+        }
+    }
+    let mut out = String::from(
+        "//! The composite and restricted types of the standard. Made by `cargo xtask codegen` from\n\
+         //! `standard.toml`: change that, not this.\n\n\
+         use alloc::vec::Vec;\n\n\
+         use super::cursor::{Bounds, Cursor};\n\
+         use super::encode::{self, FieldsWriter};\n\
+         use super::error::{DecodeError, Fault};\n\
+         use super::fields::{Fields, at, described, performative_code, required, required_symbols};\n\
+         use super::union::{AttachTarget, DeliveryState, Outcome};\n\
+         use super::value::{Map, Symbols, Value};\n\
+         use crate::limits::Limits;\n",
+    );
+    for choice in &table.choice {
+        write_choice(&mut out, choice)?;
+    }
+    for (composite, fields) in &types {
+        write_composite(&mut out, table, composite, fields, borrows[&composite.name]);
+    }
+    let of_group = |group: &str| -> Vec<&Composite> { table.r#type.iter().filter(|c| c.group == group).collect() };
+    write_union(&mut out, "Performative", "The body of an AMQP frame.", &of_group("performative"), &borrows);
+    write_union(&mut out, "SaslPerformative", "The body of a SASL frame.", &of_group("sasl"), &borrows);
+    Ok(out)
+}
+
+fn fields(table: &Table, composite: &Composite, borrows: &BTreeMap<String, bool>) -> Result<Vec<Field>, String> {
+    let mut fields = Vec::new();
+    for line in composite.fields.lines().filter(|line| !line.trim().is_empty()) {
+        let wrong = |what: &str| format!("{TABLE}: {}: {what}: {line}", composite.name);
+        let (spec, doc) = line.split_once('|').ok_or_else(|| wrong("no `|` and no description"))?;
+        let mut words = spec.split_whitespace();
+        let name = words.next().ok_or_else(|| wrong("no name"))?.to_string();
+        let kind = words.next().ok_or_else(|| wrong("no type"))?;
+        let (mut mandatory, mut multiple, mut default) = (false, false, None);
+        for flag in words {
+            match flag {
+                "mandatory" => mandatory = true,
+                "multiple" => multiple = true,
+                _ => default = Some(flag.strip_prefix('=').ok_or_else(|| wrong("unknown flag"))?.to_string()),
+            }
+        }
+        let kind = match kind {
+            "symbol" if multiple => Kind::Symbols,
+            _ if multiple => return Err(wrong("only symbols can be multiple")),
+            "map" => Kind::Map,
+            "wildcard" => Kind::Wildcard,
+            "state" => Kind::Nested { rust: "DeliveryState<'a>".into(), borrows: true },
+            "outcome" => Kind::Nested { rust: "Outcome<'a>".into(), borrows: true },
+            "terminus" => Kind::Nested { rust: "AttachTarget<'a>".into(), borrows: true },
+            _ => {
+                if let Some((name, rust)) = PLAIN.iter().find(|(name, _)| *name == kind) {
+                    Kind::Plain { name, rust }
+                } else if table.choice.iter().any(|c| c.name == kind) {
+                    Kind::Choice(camel(kind))
+                } else if let Some(&borrows) = borrows.get(kind) {
+                    Kind::Nested { rust: rust_type(kind, borrows), borrows }
+                } else {
+                    return Err(wrong("unknown type"));
+                }
+            }
+        };
+        fields.push(Field { name, kind, mandatory, default, doc: doc.trim().into() });
+    }
+    Ok(fields)
+}
+
+impl Kind {
+    fn borrows(&self) -> bool {
+        match self {
+            Self::Plain { rust, .. } => rust.starts_with('&'),
+            Self::Symbols | Self::Map | Self::Wildcard => true,
+            Self::Choice(_) => false,
+            Self::Nested { borrows, .. } => *borrows,
+        }
+    }
+
+    fn rust(&self) -> &str {
+        match self {
+            Self::Plain { rust, .. } => rust,
+            Self::Symbols => "Symbols<'a>",
+            Self::Map => "Map<'a>",
+            Self::Wildcard => "Value<'a>",
+            Self::Choice(rust) | Self::Nested { rust, .. } => rust,
+        }
+    }
+}
+
+impl Field {
+    fn ident(&self) -> String {
+        self.name.replace('-', "_")
+    }
+
+    /// Whether the struct's field is the bare type, not an `Option` of it.
+    fn bare(&self) -> bool {
+        self.mandatory || self.default.is_some() || self.kind == Kind::Symbols
+    }
+
+    fn default(&self) -> String {
+        match (&self.default, &self.kind) {
+            (Some(value), Kind::Choice(rust)) => format!("{rust}::{}", camel(value)),
+            (Some(value), Kind::Plain { rust: "u32", .. }) if value == "4294967295" => "u32::MAX".into(),
+            (Some(value), Kind::Plain { rust: "u16", .. }) if value == "65535" => "u16::MAX".into(),
+            (Some(value), _) => value.clone(),
+            (None, Kind::Symbols) => "Symbols::EMPTY".into(),
+            (None, _) if !self.bare() => "None".into(),
+            (None, Kind::Plain { rust: "&'a [u8]", .. }) => "&[]".into(),
+            (None, Kind::Plain { rust: "&'a str", .. }) => "\"\"".into(),
+            (None, Kind::Plain { rust: "bool", .. }) => "false".into(),
+            (None, Kind::Plain { .. }) => "0".into(),
+            (None, Kind::Choice(rust)) => format!("{rust}::default()"),
+            (None, _) => "Default::default()".into(),
+        }
+    }
+
+    /// The expression that reads the field.
+    fn read(&self, composite: &str) -> String {
+        let at = format!("at(\"{composite}\", \"{}\")", self.name);
+        let value = match &self.kind {
+            Kind::Nested { rust, .. } => {
+                let read = rust.replace("<'a>", "");
+                let some = format!(
+                    "match fields.composite().map_err({at})? {{ Some(cursor) => Some({read}::read(cursor, bounds)?), None => None }}"
+                );
+                return if self.bare() { format!("required({some}).map_err({at})?") } else { some };
+            }
+            Kind::Symbols if self.mandatory => return format!("fields.symbols().and_then(required_symbols).map_err({at})?"),
+            Kind::Symbols => return format!("fields.symbols().map_err({at})?"),
+            Kind::Plain { name, .. } => format!("fields.{name}()"),
+            Kind::Map => "fields.map()".into(),
+            Kind::Wildcard => "fields.value()".into(),
+            Kind::Choice(rust) => format!("{rust}::read(&mut fields)"),
+        };
+        if self.mandatory {
+            format!("{value}.and_then(required).map_err({at})?")
+        } else if self.default.is_some() {
+            format!("{value}.map_err({at})?.unwrap_or({})", self.default())
+        } else {
+            format!("{value}.map_err({at})?")
+        }
+    }
+
+    /// The statement that writes the field.
+    fn write(&self) -> String {
+        let ident = self.ident();
+        let put = match &self.kind {
+            Kind::Plain { name, .. } => format!("encode::put_{name}"),
+            Kind::Symbols => {
+                let put = format!("encode::put_symbols(w.field(), &self.{ident})");
+                return if self.mandatory {
+                    format!("{put};")
+                } else {
+                    format!("if self.{ident}.is_empty() {{ w.null() }} else {{ {put} }}")
+                };
+            }
+            Kind::Map => "|out, map| encode::put_map(out, &map)".into(),
+            Kind::Wildcard => "|out, value| encode::put_value(out, &value)".into(),
+            Kind::Choice(_) | Kind::Nested { .. } => "|out, value| value.encode(out)".into(),
+        };
+        if self.mandatory {
+            match &self.kind {
+                Kind::Plain { .. } => format!("{put}(w.field(), self.{ident});"),
+                _ => format!("self.{ident}.encode(w.field());"),
+            }
+        } else if self.default.is_some() {
+            format!("w.unless(self.{ident}, {}, {put});", self.default())
+        } else {
+            format!("w.option(self.{ident}, {put});")
+        }
+    }
+}
+
+fn write_choice(out: &mut String, choice: &Choice) -> Result<(), String> {
+    let name = camel(&choice.name);
+    let symbolic = choice.base == "symbol";
+    let (_, rust) = PLAIN.iter().find(|(n, _)| *n == choice.base).ok_or_else(|| format!("{TABLE}: {}: base", choice.name))?;
+    let wire = if symbolic { "&'static str" } else { rust };
+    let mut values = Vec::new();
+    for line in choice.values.lines().filter(|line| !line.trim().is_empty()) {
+        let mut words = line.split_whitespace();
+        let (Some(name), Some(value)) = (words.next(), words.next()) else {
+            return Err(format!("{TABLE}: {}: name and value are needed: {line}", choice.name));
+        };
+        let value = if symbolic { format!("\"{value}\"") } else { value.to_string() };
+        values.push((camel(name), value, words.collect::<Vec<_>>().join(" ")));
+    }
+    let default = camel(&choice.default);
+    let _ = writeln!(out, "\n/// {}", choice.doc);
+    let _ = writeln!(out, "//= amqp10 {}", choice.section);
+    let _ = writeln!(out, "#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]\npub enum {name} {{");
+    for (variant, _, doc) in &values {
+        let _ = writeln!(out, "/// {}.", upper(doc));
+        if *variant == default {
+            let _ = writeln!(out, "#[default]");
+        }
+        let _ = writeln!(out, "{variant},");
+    }
+    let _ = writeln!(out, "}}\n\nimpl {name} {{");
+    let _ = writeln!(out, "/// The value on the wire.\n#[must_use]\npub fn wire(self) -> {wire} {{ match self {{");
+    for (variant, value, _) in &values {
+        let _ = writeln!(out, "Self::{variant} => {value},");
+    }
+    let _ = writeln!(out, "}} }}\n");
+    let _ = writeln!(out, "#[inline]\nfn read(fields: &mut Fields<'_>) -> Result<Option<Self>, Fault> {{");
+    let _ = writeln!(out, "Ok(match fields.{}()? {{\nNone => None,", choice.base);
+    for (variant, value, _) in &values {
+        let _ = writeln!(out, "Some({value}) => Some(Self::{variant}),");
+    }
+    if choice.base != "boolean" {
+        let _ = writeln!(out, "Some(_) => return Err(Fault::BadChoice {{ expected: \"{}\" }}),", choice.name);
+    }
+    let _ = writeln!(out, "}})\n}}\n");
+    let _ = writeln!(out, "#[inline]\nfn encode(self, out: &mut Vec<u8>) {{ encode::put_{}(out, self.wire()) }}\n}}", choice.base);
+    Ok(())
+}
+
+fn write_composite(out: &mut String, table: &Table, composite: &Composite, fields: &[Field], borrows: bool) {
+    let name = camel(&composite.name);
+    let life = if borrows { "<'a>" } else { "" };
+    let anon = if borrows { "<'_>" } else { "" };
+    let (code, wire) = (composite.code, &composite.name);
+    let any = if borrows { "'a" } else { "'_" };
+    let (generic, bytes) = if borrows { ("", "'a") } else { ("<'b>", "'b") };
+    let _ = writeln!(out, "\n/// {}", composite.doc);
+    let _ = writeln!(out, "//= amqp10 {}", composite.section);
+    let derive_default = if fields.iter().all(|f| derivable(table, f)) { "Default, " } else { "" };
+    let _ = writeln!(out, "#[derive(Clone, Copy, Debug, {derive_default}PartialEq, Eq)]");
+    if fields.is_empty() {
+        let _ = writeln!(out, "pub struct {name};\n");
+    } else {
+        let _ = writeln!(out, "pub struct {name}{life} {{");
+        for field in fields {
+            let rust = field.kind.rust();
+            let rust = if field.bare() { rust.to_string() } else { format!("Option<{rust}>") };
+            let _ = writeln!(out, "/// {}.\npub {}: {rust},", upper(&field.doc), field.ident());
+        }
+        let _ = writeln!(out, "}}\n");
+        if derive_default.is_empty() {
+            let _ = writeln!(out, "impl Default for {name}{anon} {{ fn default() -> Self {{ Self {{");
+            for field in fields {
+                let _ = writeln!(out, "{}: {},", field.ident(), field.default());
+            }
+            let _ = writeln!(out, "}} }} }}\n");
+        }
+    }
+    let _ = writeln!(
+        out,
+        "impl{life} {name}{life} {{\n\
+         /// Its name in the standard.\npub const NAME: &'static str = \"{wire}\";\n\
+         /// Its numeric descriptor.\npub const CODE: u64 = 0x{code:02x};\n\
+         /// Its symbolic descriptor.\npub const SYMBOL: &'static str = \"amqp:{wire}:list\";\n"
+    );
+    let _ = writeln!(
+        out,
+        "/// Decodes it from the start of `bytes`; returns what follows it too.\n///\n\
+         /// # Errors\n/// What is wrong with the bytes, by field.\n\
+         pub fn decode{generic}(bytes: &{bytes} [u8], limits: &Limits) -> Result<(Self, &{bytes} [u8]), DecodeError> {{\n\
+         let mut cursor = Cursor::new(bytes);\n\
+         let value = Self::read(&mut cursor, Bounds::parsed(limits))?;\n\
+         Ok((value, cursor.rest()))\n}}\n"
+    );
+    let _ = writeln!(
+        out,
+        "pub(crate) fn read(cursor: &mut Cursor<{any}>, bounds: Bounds) -> Result<Self, DecodeError> {{\n\
+         described(cursor, Self::CODE, Self::SYMBOL, Self::NAME)?;\n\
+         Self::read_fields(cursor, bounds)\n}}\n"
+    );
+    let mutable = if fields.is_empty() { "" } else { "mut " };
+    let _ = writeln!(
+        out,
+        "/// Reads the list behind the descriptor.\n\
+         pub(crate) fn read_fields(cursor: &mut Cursor<{any}>, bounds: Bounds) -> Result<Self, DecodeError> {{\n\
+         let {mutable}fields = Fields::open(cursor, bounds, Self::NAME)?;"
+    );
+    if fields.is_empty() {
+        let _ = writeln!(out, "fields.finish(Self::NAME)?;\nOk(Self)\n}}\n");
+    } else {
+        let _ = writeln!(out, "let value = Self {{");
+        for field in fields {
+            let _ = writeln!(out, "{}: {},", field.ident(), field.read(wire));
+        }
+        let _ = writeln!(out, "}};\nfields.finish(Self::NAME)?;\nOk(value)\n}}\n");
+    }
+    let _ = writeln!(
+        out,
+        "/// Appends it to `out`, in its shortest form.\npub fn encode(&self, out: &mut Vec<u8>) {{\n\
+         let {mutable}w = FieldsWriter::begin(out, 0x{code:02x});"
+    );
+    for field in fields {
+        let _ = writeln!(out, "{}", field.write());
+    }
+    let _ = writeln!(out, "w.finish();\n}}\n}}");
+}
+
+/// Whether the derived default of a field is the one it must have.
+fn derivable(table: &Table, field: &Field) -> bool {
+    let default = field.default();
+    let of_choice = |c: &Choice| default == format!("{}::{}", camel(&c.name), camel(&c.default));
+    matches!(default.as_str(), "None" | "0" | "false" | "\"\"" | "&[]" | "Symbols::EMPTY")
+        || default.ends_with("default()")
+        || table.choice.iter().any(of_choice)
+}
+
+fn write_union(out: &mut String, name: &str, doc: &str, types: &[&Composite], borrows: &BTreeMap<String, bool>) {
+    let _ = writeln!(out, "\n/// {doc}\n#[derive(Clone, Copy, Debug, PartialEq, Eq)]");
+    if types.iter().any(|t| t.name == "attach") {
+        let _ = writeln!(
+            out,
+            "#[expect(clippy::large_enum_variant, reason = \"decoding must not allocate; the engine matches it where it is made\")]"
+        );
+    }
+    let _ = writeln!(out, "pub enum {name}<'a> {{");
+    for composite in types {
+        let variant = camel(&composite.name);
+        let _ = writeln!(out, "/// {}\n{variant}({}),", composite.doc, rust_type(&composite.name, borrows[&composite.name]));
+    }
+    let _ = writeln!(out, "}}\n\nimpl<'a> {name}<'a> {{");
+    let _ = writeln!(out, "/// Its name in the standard.\n#[must_use]\npub fn name(&self) -> &'static str {{ match self {{");
+    for composite in types {
+        let _ = writeln!(out, "Self::{0}(_) => {0}::NAME,", camel(&composite.name));
+    }
+    let _ = writeln!(out, "}} }}\n");
+    let _ = writeln!(
+        out,
+        "/// Reads it by its descriptor.\n\
+         pub(crate) fn read(cursor: &mut Cursor<'a>, bounds: Bounds) -> Result<Self, DecodeError> {{\n\
+         Ok(match performative_code(cursor, Self::code_of)? {{"
+    );
+    for composite in types {
+        let variant = camel(&composite.name);
+        let _ = writeln!(
+            out,
+            "Some({variant}::CODE) => Self::{variant}({variant}::read_fields(cursor, bounds)?),",
+        );
+    }
+    let _ = writeln!(out, "code => return Err(DecodeError::UnknownPerformative {{ code }}),\n}})\n}}\n");
+    let _ = writeln!(out, "/// Appends it to `out`, in its shortest form.\npub fn encode(&self, out: &mut Vec<u8>) {{ match self {{");
+    for composite in types {
+        let _ = writeln!(out, "Self::{}(value) => value.encode(out),", camel(&composite.name));
+    }
+    let _ = writeln!(out, "}} }}\n}}");
+    for composite in types {
+        let variant = camel(&composite.name);
+        let rust = rust_type(&composite.name, borrows[&composite.name]);
+        let (outer, inner) = if rust.contains("'a") { ("<'a>", "<'a>") } else { ("", "<'_>") };
+        let _ = writeln!(
+            out,
+            "\nimpl{outer} From<{rust}> for {name}{inner} {{ fn from(value: {rust}) -> Self {{ Self::{variant}(value) }} }}"
+        );
+    }
+    // A symbolic descriptor is as good as its number.
+    let _ = writeln!(out, "\nimpl {name}<'_> {{");
+    let _ = writeln!(
+        out,
+        "/// The numeric descriptor of a symbolic one.\n#[must_use]\npub fn code_of(symbol: &str) -> Option<u64> {{ Some(match symbol {{"
+    );
+    for composite in types {
+        let variant = camel(&composite.name);
+        let _ = writeln!(out, "{variant}::SYMBOL => {variant}::CODE,");
+    }
+    let _ = writeln!(out, "_ => return None,\n}}) }}\n}}");
+}
+
+fn rust_type(name: &str, borrows: bool) -> String {
+    format!("{}{}", camel(name), if borrows { "<'a>" } else { "" })
+}
+
+/// `snd-settle-mode` → `SndSettleMode`.
+fn camel(name: &str) -> String {
+    name.split('-').map(upper).collect()
+}
+
+fn upper(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |c| c.to_uppercase().chain(chars).collect())
+}
