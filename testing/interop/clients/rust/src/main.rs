@@ -1,0 +1,340 @@
+//! fe2o3-amqp as a client of the interop matrix.
+//!
+//! Reads one command a line on standard input, answers one line each on standard output; the commands are described in
+//! ../../README.md. It owns nothing but the translation from commands to fe2o3's API: what is right is judged by the driver.
+
+mod messages;
+mod values;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io::Write,
+    time::Duration,
+};
+
+use fe2o3_amqp::{
+    connection::{Connection, ConnectionHandle},
+    link::{
+        Receiver, SendError, Sender,
+        delivery::{DeliveryFut, DeliveryInfo},
+        receiver::CreditMode,
+    },
+    sasl_profile::SaslProfile,
+    session::{Session, SessionHandle},
+    types::{
+        definitions::{self, ErrorCondition, SenderSettleMode},
+        messaging::{Body, Modified, Outcome},
+        primitives::{Symbol, Value},
+    },
+};
+use serde_json::{Value as Json, json};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    time::timeout,
+};
+
+pub(crate) type Trouble = Box<dyn std::error::Error>;
+
+const SHORT: Duration = Duration::from_secs(30);
+
+struct Outbound {
+    link: Sender,
+    settled: bool,
+}
+
+struct Inbound {
+    link: Receiver,
+    settled: bool,
+    held: Vec<DeliveryInfo>,
+}
+
+#[derive(Default)]
+struct Client {
+    senders: HashMap<String, Outbound>,
+    receivers: HashMap<String, Inbound>,
+    sessions: HashMap<String, SessionHandle<()>>,
+    connections: HashMap<String, ConnectionHandle<()>>,
+}
+
+fn text<'a>(command: &'a Json, key: &str) -> &'a str {
+    command[key].as_str().unwrap_or("")
+}
+
+fn number(command: &Json, key: &str) -> u64 {
+    command[key].as_u64().unwrap_or(0)
+}
+
+fn print(answer: &Json) {
+    let mut out = std::io::stdout().lock();
+    // A driver that went away needs no answer.
+    let _ = writeln!(out, "{answer}").and_then(|()| out.flush());
+}
+
+fn settle_mode(command: &Json) -> SenderSettleMode {
+    match text(command, "settle") {
+        "settled" => SenderSettleMode::Settled,
+        "unsettled" => SenderSettleMode::Unsettled,
+        _ => SenderSettleMode::Mixed,
+    }
+}
+
+impl Client {
+    async fn perform(&mut self, command: &Json) -> Result<Json, Trouble> {
+        let link = text(command, "link");
+        match text(command, "do") {
+            "connect" => {
+                let profile = match text(command, "user") {
+                    "" => SaslProfile::Anonymous,
+                    user => {
+                        SaslProfile::Plain { username: user.to_owned(), password: text(command, "password").to_owned() }
+                    }
+                };
+                let url = format!("amqp://{}:{}", text(command, "host"), number(command, "port"));
+                let open = Connection::builder().container_id(format!(
+                    "interop-fe2o3-{}-{}",
+                    std::process::id(),
+                    text(command, "connection")
+                ));
+                let connection = timeout(SHORT, open.sasl_profile(profile).open(url.as_str())).await??;
+                self.connections.insert(text(command, "connection").to_owned(), connection);
+            }
+            "session" => {
+                let connection = self.connections.get_mut(text(command, "connection")).ok_or("no such connection")?;
+                let session = timeout(SHORT, Session::begin(connection)).await??;
+                self.sessions.insert(text(command, "session").to_owned(), session);
+            }
+            "sender" => {
+                let session = self.sessions.get_mut(text(command, "session")).ok_or("no such session")?;
+                let attach = Sender::builder()
+                    .name(link)
+                    .target(text(command, "address"))
+                    .sender_settle_mode(settle_mode(command))
+                    .attach(session);
+                let settled = text(command, "settle") == "settled";
+                self.senders.insert(link.to_owned(), Outbound { link: timeout(SHORT, attach).await??, settled });
+            }
+            "receiver" => {
+                let session = self.sessions.get_mut(text(command, "session")).ok_or("no such session")?;
+                let credit = match number(command, "prefetch") {
+                    0 => CreditMode::Manual,
+                    credit => CreditMode::Auto(credit as u32),
+                };
+                let attach = Receiver::builder()
+                    .name(link)
+                    .source(text(command, "address"))
+                    .sender_settle_mode(settle_mode(command))
+                    .credit_mode(credit)
+                    .attach(session);
+                let settled = text(command, "settle") == "settled";
+                self.receivers.insert(
+                    link.to_owned(),
+                    Inbound { link: timeout(SHORT, attach).await??, settled, held: Vec::new() },
+                );
+            }
+            "send" => {
+                let sender = self.senders.get_mut(link).ok_or("no such link")?;
+                let (from, count, size) =
+                    (number(command, "from"), number(command, "count"), number(command, "size") as usize);
+                let window = if number(command, "window") == 0 { count } else { number(command, "window") };
+                let durable = command["durable"].as_bool();
+                let messages = (from..from + count).map(|n| Ok((n, messages::numbered(n, size, durable))));
+                return send_all(sender, messages, window as usize, number(command, "progress") as usize).await;
+            }
+            "send_specs" => {
+                let sender = self.senders.get_mut(link).ok_or("no such link")?;
+                let specs = command["messages"].as_array().ok_or("no messages")?;
+                let messages = specs.iter().enumerate().map(|(n, spec)| Ok((n as u64, messages::composed(spec)?)));
+                return send_all(sender, messages, 100, 0).await;
+            }
+            "credit" => {
+                self.receivers
+                    .get_mut(link)
+                    .ok_or("no such link")?
+                    .link
+                    .set_credit(number(command, "count") as u32)
+                    .await?
+            }
+            "receive" => return receive(self.receivers.get_mut(link).ok_or("no such link")?, command).await,
+            "settle" => {
+                let receiver = self.receivers.get_mut(link).ok_or("no such link")?;
+                for delivery in std::mem::take(&mut receiver.held) {
+                    settle(&receiver.link, delivery, text(command, "outcome")).await?;
+                }
+            }
+            "drain" => self.receivers.get_mut(link).ok_or("no such link")?.link.drain().await?,
+            "detach" => {
+                if let Some(sender) = self.senders.remove(link) {
+                    timeout(SHORT, sender.link.close()).await??;
+                }
+                if let Some(receiver) = self.receivers.remove(link) {
+                    timeout(SHORT, receiver.link.close()).await??;
+                }
+            }
+            "end" => {
+                timeout(SHORT, self.sessions.remove(text(command, "session")).ok_or("no such session")?.end()).await??
+            }
+            "close" => {
+                timeout(
+                    SHORT,
+                    self.connections.remove(text(command, "connection")).ok_or("no such connection")?.close(),
+                )
+                .await??
+            }
+            "reset" => {
+                // In order of ownership; a broken connection cannot be closed in order, and need not be.
+                self.senders.clear();
+                self.receivers.clear();
+                self.sessions.clear();
+                for (_, mut connection) in self.connections.drain() {
+                    if let Ok(Err(late)) = timeout(Duration::from_secs(5), connection.close()).await {
+                        eprintln!("{late}");
+                    }
+                }
+            }
+            other => return Err(format!("no command {other}").into()),
+        }
+        Ok(json!({}))
+    }
+}
+
+type Posted = (u64, DeliveryFut<Result<Outcome, SendError>>);
+
+/// What became of the messages of one `send`.
+#[derive(Default)]
+struct Tally {
+    accepted: usize,
+    confirmed: Vec<u64>,
+    others: Vec<String>,
+    progress: usize,
+}
+
+impl Tally {
+    fn count(&mut self, number: u64, outcome: Outcome) {
+        if matches!(outcome, Outcome::Accepted(_)) {
+            self.accepted += 1;
+            if self.progress > 0 {
+                self.confirmed.push(number);
+                if self.accepted % self.progress == 0 {
+                    print(&json!({"event": "progress", "confirmed": self.accepted}));
+                }
+            }
+        } else if self.others.len() < 5 {
+            self.others.push(format!("{number}: {outcome:?}"));
+        }
+    }
+}
+
+/// Keeps up to `window` messages unsettled. With `progress` a lost connection ends it and is not an error.
+async fn send_all(
+    sender: &mut Outbound,
+    messages: impl Iterator<Item = Result<(u64, messages::Any), Trouble>>,
+    window: usize,
+    progress: usize,
+) -> Result<Json, Trouble> {
+    let mut open: VecDeque<Posted> = VecDeque::new();
+    let mut tally = Tally { progress, ..Tally::default() };
+    let mut high = 0;
+    let sent = async {
+        for message in messages {
+            let (number, message) = message?;
+            while open.len() >= window {
+                let (number, outcome) = open.pop_front().ok_or("a window of 0")?;
+                tally.count(number, timeout(4 * SHORT, outcome).await??);
+            }
+            let outcome = timeout(4 * SHORT, sender.link.send_batchable(message)).await??;
+            if !sender.settled {
+                open.push_back((number, outcome));
+                high = high.max(open.len());
+            }
+        }
+        while let Some((number, outcome)) = open.pop_front() {
+            tally.count(number, timeout(4 * SHORT, outcome).await??);
+        }
+        Ok::<(), Trouble>(())
+    }
+    .await;
+    let lost = sent.err().map(|trouble| trouble.to_string());
+    if let Some(reason) = &lost {
+        if progress == 0 {
+            return Err(reason.clone().into());
+        }
+        for (number, outcome) in open {
+            // Those that were confirmed before the connection went.
+            if let Ok(Ok(outcome)) = timeout(Duration::from_millis(100), outcome).await {
+                tally.count(number, outcome);
+            }
+        }
+    }
+    Ok(
+        json!({"accepted": tally.accepted, "confirmed": tally.confirmed, "others": tally.others, "in_flight": high, "lost": lost}),
+    )
+}
+
+async fn settle(link: &Receiver, delivery: DeliveryInfo, outcome: &str) -> Result<(), Trouble> {
+    match outcome {
+        "accept" => link.accept(delivery).await?,
+        "reject" => {
+            let condition = ErrorCondition::Custom(Symbol::from("packhorse:interop"));
+            link.reject(delivery, definitions::Error::new(condition, Some("rejected by the test".to_owned()), None))
+                .await?;
+        }
+        "release" => link.release(delivery).await?,
+        _ => {
+            let modified = Modified {
+                delivery_failed: Some(outcome == "fail"),
+                undeliverable_here: Some(outcome == "undeliverable"),
+                message_annotations: None,
+            };
+            link.modify(delivery, modified).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn receive(receiver: &mut Inbound, command: &Json) -> Result<Json, Trouble> {
+    let outcome = match text(command, "settle") {
+        "" => "accept",
+        told => told,
+    };
+    let wait = Duration::from_millis(number(command, "timeout_ms"));
+    let mut messages = Vec::new();
+    while (messages.len() as u64) < number(command, "count") {
+        let Ok(delivery) = timeout(wait, receiver.link.recv::<Body<Value>>()).await else { break };
+        let delivery = delivery?;
+        messages.push(if command["detail"] == true {
+            messages::view(delivery.message())
+        } else {
+            messages::summary(delivery.message())
+        });
+        if receiver.settled {
+            continue;
+        }
+        let info = DeliveryInfo::from(&delivery);
+        if outcome == "hold" {
+            receiver.held.push(info);
+        } else {
+            settle(&receiver.link, info, outcome).await?;
+        }
+    }
+    Ok(json!({ "messages": messages }))
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let mut client = Client::default();
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let command: Json = match serde_json::from_str(&line) {
+            Ok(command) => command,
+            Err(error) => json!({"do": error.to_string()}),
+        };
+        let answer = match client.perform(&command).await {
+            Ok(mut answer) => {
+                answer["ok"] = json!(true);
+                answer
+            }
+            Err(error) => json!({"error": error.to_string()}),
+        };
+        print(&answer);
+    }
+}
