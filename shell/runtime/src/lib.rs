@@ -1,1 +1,13 @@
-//! Not written yet.
+//! The process around the broker: configuration, clock, logs, signals, shard threads, readiness, exit codes.
+//!
+//! Must not know protocols or queues' rules: it moves inputs and effects between shards and the outside.
+
+mod config;
+mod exit;
+mod load;
+mod settings;
+
+pub use config::{LogFormat, ServeConfig};
+pub use exit::ExitReason;
+pub use load::{Effective, Flags, Mistake, Origin};
+pub use settings::{Kind, SETTINGS, Setting, Value};
