@@ -13,7 +13,8 @@ const TABLE: &str = "core/amqp10/standard.toml";
 const OUTPUT: &str = "core/amqp10/src/codec/generated.rs";
 
 /// Writes the generated file; with `--check`, fails when it is not what the table gives.
-pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    let root = &crate::workspace::root();
     let check = match args {
         [] => false,
         [flag] if flag == "--check" => true,
@@ -101,7 +102,10 @@ struct Field {
 #[derive(Clone, PartialEq)]
 enum Kind {
     /// A primitive with a reader, a writer and a Rust type.
-    Plain { name: &'static str, rust: &'static str },
+    Plain {
+        name: &'static str,
+        rust: &'static str,
+    },
     /// Any number of symbols.
     Symbols,
     Map,
@@ -109,10 +113,13 @@ enum Kind {
     /// A restricted type.
     Choice(String),
     /// A composite type, or a hand-written union of some.
-    Nested { rust: String, borrows: bool },
+    Nested {
+        rust: String,
+        borrows: bool,
+    },
 }
 
-const PLAIN: [(&str, &str); 8] = [
+const PLAIN: [(&str, &str); 10] = [
     ("boolean", "bool"),
     ("ubyte", "u8"),
     ("ushort", "u16"),
@@ -121,6 +128,8 @@ const PLAIN: [(&str, &str); 8] = [
     ("binary", "&'a [u8]"),
     ("string", "&'a str"),
     ("symbol", "&'a str"),
+    ("timestamp", "i64"),
+    ("message-id", "MessageId<'a>"),
 ];
 
 fn generate(table: &Table) -> Result<String, String> {
@@ -151,7 +160,7 @@ fn generate(table: &Table) -> Result<String, String> {
          use super::encode::{self, FieldsWriter};\n\
          use super::error::{DecodeError, Fault};\n\
          use super::fields::{Fields, at, described, performative_code, required, required_symbols};\n\
-         use super::union::{AttachTarget, DeliveryState, Outcome};\n\
+         use super::union::{AttachTarget, DeliveryState, MessageId, Outcome};\n\
          use super::value::{Map, Symbols, Value};\n\
          use crate::limits::Limits;\n",
     );
@@ -211,7 +220,7 @@ fn fields(table: &Table, composite: &Composite, borrows: &BTreeMap<String, bool>
 impl Kind {
     fn borrows(&self) -> bool {
         match self {
-            Self::Plain { rust, .. } => rust.starts_with('&'),
+            Self::Plain { rust, .. } => rust.contains("'a"),
             Self::Symbols | Self::Map | Self::Wildcard => true,
             Self::Choice(_) => false,
             Self::Nested { borrows, .. } => *borrows,
@@ -267,9 +276,11 @@ impl Field {
                 );
                 return if self.bare() { format!("required({some}).map_err({at})?") } else { some };
             }
-            Kind::Symbols if self.mandatory => return format!("fields.symbols().and_then(required_symbols).map_err({at})?"),
+            Kind::Symbols if self.mandatory => {
+                return format!("fields.symbols().and_then(required_symbols).map_err({at})?");
+            }
             Kind::Symbols => return format!("fields.symbols().map_err({at})?"),
-            Kind::Plain { name, .. } => format!("fields.{name}()"),
+            Kind::Plain { name, .. } => format!("fields.{}()", name.replace('-', "_")),
             Kind::Map => "fields.map()".into(),
             Kind::Wildcard => "fields.value()".into(),
             Kind::Choice(rust) => format!("{rust}::read(&mut fields)"),
@@ -287,7 +298,7 @@ impl Field {
     fn write(&self) -> String {
         let ident = self.ident();
         let put = match &self.kind {
-            Kind::Plain { name, .. } => format!("encode::put_{name}"),
+            Kind::Plain { name, .. } => format!("encode::put_{}", name.replace('-', "_")),
             Kind::Symbols => {
                 let put = format!("encode::put_symbols(w.field(), &self.{ident})");
                 return if self.mandatory {
@@ -316,7 +327,8 @@ impl Field {
 fn write_choice(out: &mut String, choice: &Choice) -> Result<(), String> {
     let name = camel(&choice.name);
     let symbolic = choice.base == "symbol";
-    let (_, rust) = PLAIN.iter().find(|(n, _)| *n == choice.base).ok_or_else(|| format!("{TABLE}: {}: base", choice.name))?;
+    let (_, rust) =
+        PLAIN.iter().find(|(n, _)| *n == choice.base).ok_or_else(|| format!("{TABLE}: {}: base", choice.name))?;
     let wire = if symbolic { "&'static str" } else { rust };
     let mut values = Vec::new();
     for line in choice.values.lines().filter(|line| !line.trim().is_empty()) {
@@ -353,7 +365,11 @@ fn write_choice(out: &mut String, choice: &Choice) -> Result<(), String> {
         let _ = writeln!(out, "Some(_) => return Err(Fault::BadChoice {{ expected: \"{}\" }}),", choice.name);
     }
     let _ = writeln!(out, "}})\n}}\n");
-    let _ = writeln!(out, "#[inline]\nfn encode(self, out: &mut Vec<u8>) {{ encode::put_{}(out, self.wire()) }}\n}}", choice.base);
+    let _ = writeln!(
+        out,
+        "#[inline]\nfn encode(self, out: &mut Vec<u8>) {{ encode::put_{}(out, self.wire()) }}\n}}",
+        choice.base
+    );
     Ok(())
 }
 
@@ -455,10 +471,18 @@ fn write_union(out: &mut String, name: &str, doc: &str, types: &[&Composite], bo
     let _ = writeln!(out, "pub enum {name}<'a> {{");
     for composite in types {
         let variant = camel(&composite.name);
-        let _ = writeln!(out, "/// {}\n{variant}({}),", composite.doc, rust_type(&composite.name, borrows[&composite.name]));
+        let _ = writeln!(
+            out,
+            "/// {}\n{variant}({}),",
+            composite.doc,
+            rust_type(&composite.name, borrows[&composite.name])
+        );
     }
     let _ = writeln!(out, "}}\n\nimpl<'a> {name}<'a> {{");
-    let _ = writeln!(out, "/// Its name in the standard.\n#[must_use]\npub fn name(&self) -> &'static str {{ match self {{");
+    let _ = writeln!(
+        out,
+        "/// Its name in the standard.\n#[must_use]\npub fn name(&self) -> &'static str {{ match self {{"
+    );
     for composite in types {
         let _ = writeln!(out, "Self::{0}(_) => {0}::NAME,", camel(&composite.name));
     }
@@ -471,13 +495,13 @@ fn write_union(out: &mut String, name: &str, doc: &str, types: &[&Composite], bo
     );
     for composite in types {
         let variant = camel(&composite.name);
-        let _ = writeln!(
-            out,
-            "Some({variant}::CODE) => Self::{variant}({variant}::read_fields(cursor, bounds)?),",
-        );
+        let _ = writeln!(out, "Some({variant}::CODE) => Self::{variant}({variant}::read_fields(cursor, bounds)?),",);
     }
     let _ = writeln!(out, "code => return Err(DecodeError::UnknownPerformative {{ code }}),\n}})\n}}\n");
-    let _ = writeln!(out, "/// Appends it to `out`, in its shortest form.\npub fn encode(&self, out: &mut Vec<u8>) {{ match self {{");
+    let _ = writeln!(
+        out,
+        "/// Appends it to `out`, in its shortest form.\npub fn encode(&self, out: &mut Vec<u8>) {{ match self {{"
+    );
     for composite in types {
         let _ = writeln!(out, "Self::{}(value) => value.encode(out),", camel(&composite.name));
     }

@@ -4,6 +4,7 @@
 use alloc::vec::Vec;
 
 use super::cursor as code;
+use super::union::MessageId;
 use super::value::{Map, Symbols, Value};
 
 /// Writes null.
@@ -131,6 +132,16 @@ pub fn put_string(out: &mut Vec<u8>, value: &str) {
 pub fn put_symbol(out: &mut Vec<u8>, value: &str) {
     debug_assert!(value.is_ascii(), "a symbol is ASCII");
     put_variable(out, code::SYMBOL8, code::SYMBOL32, value.as_bytes());
+}
+
+/// Writes a message id.
+pub fn put_message_id(out: &mut Vec<u8>, value: MessageId<'_>) {
+    match value {
+        MessageId::Ulong(v) => put_ulong(out, v),
+        MessageId::Uuid(v) => put_uuid(out, v),
+        MessageId::Binary(v) => put_binary(out, v),
+        MessageId::String(v) => put_string(out, v),
+    }
 }
 
 /// Writes several symbols as an array, none as an empty one. A single one too is an array: some peers take no other form.

@@ -3,6 +3,7 @@
 
 use super::cursor::{self, Bounds, Cursor, Descriptor};
 use super::error::{DecodeError, Fault};
+use super::union::MessageId;
 use super::value::{Data, Map, Symbols, Value};
 
 /// The fields of one composite value: what is left of its list.
@@ -196,6 +197,36 @@ impl<'a> Fields<'a> {
             }
             Some(constructor) => return Err(Fault::WrongType { expected: "symbol", constructor }),
         })
+    }
+
+    #[inline]
+    pub(crate) fn timestamp(&mut self) -> Result<Option<i64>, Fault> {
+        Ok(match self.next()? {
+            None => None,
+            Some(cursor::TIMESTAMP) => Some(i64::from_be_bytes(self.cursor.array()?)),
+            Some(constructor) => return Err(Fault::WrongType { expected: "timestamp", constructor }),
+        })
+    }
+
+    /// A message id: one of four types.
+    #[inline]
+    pub(crate) fn message_id(&mut self) -> Result<Option<MessageId<'a>>, Fault> {
+        let Some(constructor) = self.next()? else { return Ok(None) };
+        Ok(Some(match constructor {
+            cursor::STRING8 | cursor::STRING32 => {
+                let len = self.cursor.length(constructor == cursor::STRING32)?;
+                MessageId::String(cursor::utf8(self.cursor.take(len)?)?)
+            }
+            cursor::ULONG => MessageId::Ulong(self.cursor.u64()?),
+            cursor::ULONG8 => MessageId::Ulong(self.cursor.u8()?.into()),
+            cursor::ULONG0 => MessageId::Ulong(0),
+            cursor::UUID => MessageId::Uuid(self.cursor.array()?),
+            cursor::BINARY8 | cursor::BINARY32 => {
+                let len = self.cursor.length(constructor == cursor::BINARY32)?;
+                MessageId::Binary(self.cursor.take(len)?)
+            }
+            _ => return Err(Fault::WrongType { expected: "message-id (ulong, uuid, binary, string)", constructor }),
+        }))
     }
 
     /// A value of any type, validated.

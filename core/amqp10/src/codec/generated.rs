@@ -7,7 +7,7 @@ use super::cursor::{Bounds, Cursor};
 use super::encode::{self, FieldsWriter};
 use super::error::{DecodeError, Fault};
 use super::fields::{Fields, at, described, performative_code, required, required_symbols};
-use super::union::{AttachTarget, DeliveryState, Outcome};
+use super::union::{AttachTarget, DeliveryState, MessageId, Outcome};
 use super::value::{Map, Symbols, Value};
 use crate::limits::Limits;
 
@@ -1067,6 +1067,168 @@ impl<'a> Error<'a> {
         encode::put_symbol(w.field(), self.condition);
         w.option(self.description, encode::put_string);
         w.option(self.info, |out, map| encode::put_map(out, &map));
+        w.finish();
+    }
+}
+
+/// What a message asks of those who carry it. Defaults are not filled in: what is left out is told apart.
+//= amqp10 3.2.1
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// Survives a restart of whoever holds it; the standard's default is false.
+    pub durable: Option<bool>,
+    /// 0 to 9; the standard's default is 4.
+    pub priority: Option<u8>,
+    /// Milliseconds it lives.
+    pub ttl: Option<u32>,
+    /// No other link acquired it before; the standard's default is false.
+    pub first_acquirer: Option<bool>,
+    /// Unsuccessful deliveries before; the standard's default is 0.
+    pub delivery_count: Option<u32>,
+}
+
+impl Header {
+    /// Its name in the standard.
+    pub const NAME: &'static str = "header";
+    /// Its numeric descriptor.
+    pub const CODE: u64 = 0x70;
+    /// Its symbolic descriptor.
+    pub const SYMBOL: &'static str = "amqp:header:list";
+
+    /// Decodes it from the start of `bytes`; returns what follows it too.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes, by field.
+    pub fn decode<'b>(bytes: &'b [u8], limits: &Limits) -> Result<(Self, &'b [u8]), DecodeError> {
+        let mut cursor = Cursor::new(bytes);
+        let value = Self::read(&mut cursor, Bounds::parsed(limits))?;
+        Ok((value, cursor.rest()))
+    }
+
+    pub(crate) fn read(cursor: &mut Cursor<'_>, bounds: Bounds) -> Result<Self, DecodeError> {
+        described(cursor, Self::CODE, Self::SYMBOL, Self::NAME)?;
+        Self::read_fields(cursor, bounds)
+    }
+
+    /// Reads the list behind the descriptor.
+    pub(crate) fn read_fields(cursor: &mut Cursor<'_>, bounds: Bounds) -> Result<Self, DecodeError> {
+        let mut fields = Fields::open(cursor, bounds, Self::NAME)?;
+        let value = Self {
+            durable: fields.boolean().map_err(at("header", "durable"))?,
+            priority: fields.ubyte().map_err(at("header", "priority"))?,
+            ttl: fields.uint().map_err(at("header", "ttl"))?,
+            first_acquirer: fields.boolean().map_err(at("header", "first-acquirer"))?,
+            delivery_count: fields.uint().map_err(at("header", "delivery-count"))?,
+        };
+        fields.finish(Self::NAME)?;
+        Ok(value)
+    }
+
+    /// Appends it to `out`, in its shortest form.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut w = FieldsWriter::begin(out, 0x70);
+        w.option(self.durable, encode::put_boolean);
+        w.option(self.priority, encode::put_ubyte);
+        w.option(self.ttl, encode::put_uint);
+        w.option(self.first_acquirer, encode::put_boolean);
+        w.option(self.delivery_count, encode::put_uint);
+        w.finish();
+    }
+}
+
+/// The properties of a bare message.
+//= amqp10 3.2.4
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Properties<'a> {
+    /// Name of the message.
+    pub message_id: Option<MessageId<'a>>,
+    /// Who made it.
+    pub user_id: Option<&'a [u8]>,
+    /// The node it is meant for.
+    pub to: Option<&'a str>,
+    /// What it is about.
+    pub subject: Option<&'a str>,
+    /// The node for answers.
+    pub reply_to: Option<&'a str>,
+    /// The message it answers.
+    pub correlation_id: Option<MessageId<'a>>,
+    /// Media type of its data sections.
+    pub content_type: Option<&'a str>,
+    /// How that is encoded.
+    pub content_encoding: Option<&'a str>,
+    /// When it expires, milliseconds since 1970.
+    pub absolute_expiry_time: Option<i64>,
+    /// When it was made, milliseconds since 1970.
+    pub creation_time: Option<i64>,
+    /// The group it belongs to.
+    pub group_id: Option<&'a str>,
+    /// Its place in the group, serial arithmetic.
+    pub group_sequence: Option<u32>,
+    /// The group of answers.
+    pub reply_to_group_id: Option<&'a str>,
+}
+
+impl<'a> Properties<'a> {
+    /// Its name in the standard.
+    pub const NAME: &'static str = "properties";
+    /// Its numeric descriptor.
+    pub const CODE: u64 = 0x73;
+    /// Its symbolic descriptor.
+    pub const SYMBOL: &'static str = "amqp:properties:list";
+
+    /// Decodes it from the start of `bytes`; returns what follows it too.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes, by field.
+    pub fn decode(bytes: &'a [u8], limits: &Limits) -> Result<(Self, &'a [u8]), DecodeError> {
+        let mut cursor = Cursor::new(bytes);
+        let value = Self::read(&mut cursor, Bounds::parsed(limits))?;
+        Ok((value, cursor.rest()))
+    }
+
+    pub(crate) fn read(cursor: &mut Cursor<'a>, bounds: Bounds) -> Result<Self, DecodeError> {
+        described(cursor, Self::CODE, Self::SYMBOL, Self::NAME)?;
+        Self::read_fields(cursor, bounds)
+    }
+
+    /// Reads the list behind the descriptor.
+    pub(crate) fn read_fields(cursor: &mut Cursor<'a>, bounds: Bounds) -> Result<Self, DecodeError> {
+        let mut fields = Fields::open(cursor, bounds, Self::NAME)?;
+        let value = Self {
+            message_id: fields.message_id().map_err(at("properties", "message-id"))?,
+            user_id: fields.binary().map_err(at("properties", "user-id"))?,
+            to: fields.string().map_err(at("properties", "to"))?,
+            subject: fields.string().map_err(at("properties", "subject"))?,
+            reply_to: fields.string().map_err(at("properties", "reply-to"))?,
+            correlation_id: fields.message_id().map_err(at("properties", "correlation-id"))?,
+            content_type: fields.symbol().map_err(at("properties", "content-type"))?,
+            content_encoding: fields.symbol().map_err(at("properties", "content-encoding"))?,
+            absolute_expiry_time: fields.timestamp().map_err(at("properties", "absolute-expiry-time"))?,
+            creation_time: fields.timestamp().map_err(at("properties", "creation-time"))?,
+            group_id: fields.string().map_err(at("properties", "group-id"))?,
+            group_sequence: fields.uint().map_err(at("properties", "group-sequence"))?,
+            reply_to_group_id: fields.string().map_err(at("properties", "reply-to-group-id"))?,
+        };
+        fields.finish(Self::NAME)?;
+        Ok(value)
+    }
+
+    /// Appends it to `out`, in its shortest form.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut w = FieldsWriter::begin(out, 0x73);
+        w.option(self.message_id, encode::put_message_id);
+        w.option(self.user_id, encode::put_binary);
+        w.option(self.to, encode::put_string);
+        w.option(self.subject, encode::put_string);
+        w.option(self.reply_to, encode::put_string);
+        w.option(self.correlation_id, encode::put_message_id);
+        w.option(self.content_type, encode::put_symbol);
+        w.option(self.content_encoding, encode::put_symbol);
+        w.option(self.absolute_expiry_time, encode::put_timestamp);
+        w.option(self.creation_time, encode::put_timestamp);
+        w.option(self.group_id, encode::put_string);
+        w.option(self.group_sequence, encode::put_uint);
+        w.option(self.reply_to_group_id, encode::put_string);
         w.finish();
     }
 }

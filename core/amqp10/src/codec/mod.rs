@@ -17,5 +17,5 @@ pub use encode::*;
 pub use error::{DecodeError, Fault};
 pub use frame::{FrameHeader, FrameKind, PROTOCOL_HEADER, SASL_PROTOCOL_HEADER};
 pub use generated::*;
-pub use union::{AttachTarget, DeliveryState, Outcome};
+pub use union::{AttachTarget, DeliveryState, MessageId, Outcome};
 pub use value::{Array, Data, List, Map, Symbols, Value};

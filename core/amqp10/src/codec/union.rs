@@ -1,5 +1,5 @@
-//! Places where the standard takes one of several composite types: delivery states, outcomes, the target of an attach.
-//! Each is an enum with an escape for types we do not know, so that a stranger's extension is refused, not a fault.
+//! Places where the standard takes one of several types: delivery states, outcomes, the target of an attach, message ids.
+//! Composite ones have an escape for types we do not know, so that a stranger's extension is refused, not a fault.
 
 use alloc::vec::Vec;
 
@@ -236,4 +236,18 @@ impl<'a> From<Coordinator<'a>> for AttachTarget<'a> {
     fn from(coordinator: Coordinator<'a>) -> Self {
         Self::Coordinator(coordinator)
     }
+}
+
+/// The name of a message. Ids of different types are never equal: number 1 is not the string "1".
+//= amqp10 3.2.11 to 3.2.14
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MessageId<'a> {
+    /// A number.
+    Ulong(u64),
+    /// A UUID, its bytes.
+    Uuid([u8; 16]),
+    /// Bytes.
+    Binary(&'a [u8]),
+    /// Text.
+    String(&'a str),
 }
