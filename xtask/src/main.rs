@@ -1,1 +1,55 @@
-fn main() {}
+//! `cargo xtask TASK`: what a developer and the CI do with the workspace. One module per task; this file only picks one.
+//!
+//! Must not do: depend on a crate of the workspace. A task starts binaries and reads files, so that it works, and says what
+//! is wrong, even when nothing else compiles.
+
+mod bench;
+mod codegen;
+mod command;
+mod crash_points;
+mod interop;
+mod record;
+mod steps;
+mod test;
+mod tidy;
+mod workspace;
+// A task more: its module here, its arm in `main`, its line in `USAGE`.
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask TASK
+
+  test [--quick] [STEP…]     everything that must hold, or only the named steps; `cargo xtask test --list` names them
+  tidy                       what the compiler does not check: documents against code, headers, licences, …
+  codegen [--check]          writes (or compares) the source that comes from core/amqp10/standard.toml
+  crash-points [ARGS…]       crashes the journal at each of its disk operations and compares what is recovered
+  bench quick [ARGS…]        one producer, one consumer, the release build, a first figure
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some((task, rest)) = arguments.split_first() else {
+        eprint!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    let result = match task.as_str() {
+        "test" => test::run(rest),
+        "codegen" => codegen::run(rest),
+        "tidy" => tidy::run(rest),
+        "crash-points" => crash_points::run(rest),
+        "bench" => bench::run(rest),
+        "help" | "--help" | "-h" => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        other => Err(format!("there is no task `{other}`.\n\n{USAGE}")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            eprintln!("xtask: {text}");
+            ExitCode::FAILURE
+        }
+    }
+}

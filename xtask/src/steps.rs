@@ -1,0 +1,393 @@
+//! The steps of the test command, in the order in which they run: cheap ones first, so that a slip shows at once.
+//!
+//! One build serves all of them: what `build` made is what `unit`, `crash-points` and `interop` run. Must not do: print;
+//! a step returns its counts and, where it failed, the text to show.
+
+use crate::record::Record;
+use crate::workspace::Metadata;
+use crate::{codegen, command, crash_points, interop, tidy};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// One step.
+pub(crate) struct Step {
+    /// What to type to run it alone.
+    pub(crate) name: &'static str,
+    /// One line for people.
+    pub(crate) what: &'static str,
+    /// Whether `--quick` keeps it.
+    pub(crate) quick: bool,
+    /// Does it.
+    pub(crate) run: fn(&mut Context) -> Result<Outcome, String>,
+}
+
+/// All of them, in order.
+pub(crate) const STEPS: &[Step] = &[
+    Step { name: "fmt", what: "the source is formatted", quick: true, run: fmt },
+    Step { name: "tidy", what: "documents, table of dependencies, licenses, headers", quick: true, run: tidy_rules },
+    Step { name: "codegen", what: "generated source is what its table gives", quick: true, run: generated },
+    Step { name: "clippy", what: "no warning in any target of any member", quick: true, run: clippy },
+    Step { name: "build", what: "every member with its tests and examples", quick: true, run: build },
+    Step { name: "unit", what: "cargo test of every member, real-process tests among them", quick: true, run: unit },
+    Step { name: "crash-points", what: "the journal stopped at each disk operation", quick: true, run: crash },
+    Step { name: "interop", what: "foreign clients against the broker", quick: false, run: matrix },
+];
+
+/// Counts of a step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// Checks that held.
+    pub(crate) passed: u64,
+    /// Checks that did not.
+    pub(crate) failed: u64,
+    /// Checks left out, with a reason in the output.
+    pub(crate) skipped: u64,
+    /// What to show if something failed.
+    pub(crate) text: String,
+}
+
+impl Outcome {
+    /// A step that is one check.
+    fn one() -> Outcome {
+        Outcome { passed: 1, ..Outcome::default() }
+    }
+
+    /// The counts in words.
+    pub(crate) fn describe(&self) -> String {
+        match (self.failed, self.skipped) {
+            (0, 0) => format!("{} passed", self.passed),
+            (0, skipped) => format!("{} passed, {skipped} skipped", self.passed),
+            (failed, skipped) => format!("{} passed, {failed} failed, {skipped} skipped", self.passed),
+        }
+    }
+}
+
+/// What the steps share.
+pub(crate) struct Context {
+    root: PathBuf,
+    metadata: Metadata,
+    logs: PathBuf,
+    ci: bool,
+    quick: bool,
+    passed_on: Vec<String>,
+    built: Option<Built>,
+    /// What was run so far.
+    pub(crate) record: Record,
+}
+
+impl Context {
+    /// Nothing run yet.
+    pub(crate) fn new(root: PathBuf, metadata: Metadata, ci: bool, quick: bool, passed_on: Vec<String>) -> Context {
+        let logs = metadata.target.join("xtask").join("logs");
+        Context { root, metadata, logs, ci, quick, passed_on, built: None, record: Record::default() }
+    }
+
+    fn cargo(&self, name: &str, arguments: &[&str]) -> Result<command::Finished, String> {
+        command::run(command::cargo(&self.root).args(arguments), &self.logs, name)
+    }
+
+    /// Skipped for a person, failed in CI: a part of the toolchain is missing.
+    fn missing(&self, what: &str, install: &str) -> Result<Outcome, String> {
+        let text = format!("{what} is not installed: {install}");
+        if self.ci {
+            return Err(text);
+        }
+        println!("   SKIPPED: {text}");
+        Ok(Outcome { skipped: 1, ..Outcome::default() })
+    }
+
+    /// The executables of a build of the given packages, or of the whole workspace if that was built.
+    fn built(&mut self, packages: &[&str]) -> Result<&Built, String> {
+        if self.built.is_none() {
+            let mut arguments = vec!["build", "--message-format=json-render-diagnostics"];
+            arguments.extend(packages.iter().flat_map(|package| ["--package", package]));
+            self.built = Some(Built::new(self, &arguments)?);
+        }
+        self.built.as_ref().ok_or_else(|| "nothing was built".to_owned())
+    }
+}
+
+/// Executables by package: tests, binaries and examples.
+struct Built {
+    tests: BTreeMap<PathBuf, String>,
+    programs: BTreeMap<String, (PathBuf, String)>,
+}
+
+impl Built {
+    /// Builds and listens to what cargo says it made.
+    fn new(context: &Context, arguments: &[&str]) -> Result<Built, String> {
+        let finished = context.cargo("build", arguments)?.succeeded()?;
+        let packages: BTreeMap<&str, &str> =
+            context.metadata.members().map(|package| (package.id.as_str(), package.name.as_str())).collect();
+        Ok(Built::parse(&finished.output, &packages))
+    }
+
+    /// Takes the artifacts out of cargo's JSON lines; `packages` maps ids to names.
+    fn parse(output: &str, packages: &BTreeMap<&str, &str>) -> Built {
+        let mut built = Built { tests: BTreeMap::new(), programs: BTreeMap::new() };
+        for message in output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+            let (Some(id), Some(path), Some(name)) =
+                (message["package_id"].as_str(), message["executable"].as_str(), message["target"]["name"].as_str())
+            else {
+                continue;
+            };
+            let Some(package) = packages.get(id) else { continue };
+            if message["profile"]["test"].as_bool() == Some(true) {
+                built.tests.insert(PathBuf::from(path), (*package).to_owned());
+            } else {
+                built.programs.insert(name.to_owned(), (PathBuf::from(path), (*package).to_owned()));
+            }
+        }
+        built
+    }
+
+    fn program(&self, name: &str) -> Result<(&Path, &str), String> {
+        let (path, package) = self.programs.get(name).ok_or_else(|| format!("the build made no program `{name}`"))?;
+        Ok((path, package))
+    }
+}
+
+fn fmt(context: &mut Context) -> Result<Outcome, String> {
+    if !context.cargo("fmt-version", &["fmt", "--version"])?.ok {
+        return context.missing("rustfmt", "rustup component add rustfmt");
+    }
+    let finished = context.cargo("fmt", &["fmt", "--all", "--check"])?;
+    finished.succeeded().map_err(|text| format!("{text}\nRun `cargo fmt --all`."))?;
+    Ok(Outcome::one())
+}
+
+fn tidy_rules(context: &mut Context) -> Result<Outcome, String> {
+    let report = tidy::check(&context.root, &context.metadata)?;
+    let failed = report.failed();
+    Ok(Outcome { passed: report.rules() - failed, failed, skipped: 0, text: report.text() })
+}
+
+fn generated(_: &mut Context) -> Result<Outcome, String> {
+    codegen::run(&["--check".to_owned()])?;
+    Ok(Outcome::one())
+}
+
+fn clippy(context: &mut Context) -> Result<Outcome, String> {
+    if !context.cargo("clippy-version", &["clippy", "--version"])?.ok {
+        return context.missing("clippy", "rustup component add clippy");
+    }
+    context
+        .cargo("clippy", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?
+        .succeeded()?;
+    Ok(Outcome::one())
+}
+
+fn build(context: &mut Context) -> Result<Outcome, String> {
+    let arguments = ["build", "--workspace", "--all-targets", "--message-format=json-render-diagnostics"];
+    context.built = Some(Built::new(context, &arguments)?);
+    Ok(Outcome::one())
+}
+
+fn unit(context: &mut Context) -> Result<Outcome, String> {
+    let packages: Vec<String> = context.metadata.members().map(|package| package.name.clone()).collect();
+    let mut cargo = command::cargo(&context.root);
+    cargo.args(["test", "--workspace", "--no-fail-fast"]);
+    if let Some(built) = &context.built {
+        cargo.env("PACKHORSE_BIN", built.program("packhorse")?.0);
+    }
+    if !context.passed_on.is_empty() {
+        cargo.arg("--").args(&context.passed_on);
+    }
+    let finished = command::run(&mut cargo, &context.logs, "unit")?;
+    let tests = context.built.as_ref().map(|built| &built.tests);
+    let counts = TestCounts::parse(&finished.output, |binary| match binary {
+        Binary::Executable(path) => {
+            tests?.iter().find(|(known, _)| known.ends_with(path)).map(|(_, name)| name.clone())
+        }
+        Binary::Documentation(library) => packages.iter().find(|name| name.replace('-', "_") == library).cloned(),
+    });
+    let mut outcome = counts.outcome;
+    for (package, passed) in counts.members {
+        *context.record.members.entry(package).or_default() += passed;
+    }
+    if !finished.ok && outcome.failed == 0 {
+        return Err(format!("{}\n{}", finished.tail(), finished.status));
+    }
+    outcome.text = finished.tail();
+    Ok(outcome)
+}
+
+/// What `cargo test` announces before a block of tests.
+enum Binary<'a> {
+    Executable(&'a str),
+    Documentation(&'a str),
+}
+
+/// Counts from the output of `cargo test`, by package.
+#[derive(Debug, Default)]
+struct TestCounts {
+    outcome: Outcome,
+    members: BTreeMap<String, u64>,
+}
+
+impl TestCounts {
+    fn parse(output: &str, owner: impl Fn(Binary<'_>) -> Option<String>) -> TestCounts {
+        let mut counts = TestCounts::default();
+        let mut package = None;
+        for line in output.lines().map(str::trim) {
+            if let Some(rest) = line.strip_prefix("Running ") {
+                let path = rest.rsplit_once('(').map(|(_, path)| path.trim_end_matches(')'));
+                package = path.and_then(|path| owner(Binary::Executable(path)));
+            } else if let Some(library) = line.strip_prefix("Doc-tests ") {
+                package = owner(Binary::Documentation(library));
+            } else if line.starts_with("test result: ") {
+                let count = |word: &str| count_before(line, word);
+                counts.outcome.passed += count("passed");
+                counts.outcome.failed += count("failed");
+                counts.outcome.skipped += count("ignored");
+                if let Some(package) = &package {
+                    *counts.members.entry(package.clone()).or_default() += count("passed");
+                }
+            }
+        }
+        counts
+    }
+}
+
+/// The number before a word, in `12 passed; 0 failed` and in `12 passed, 0 failed`; 0 if the word is not there.
+fn count_before(line: &str, word: &str) -> u64 {
+    let words: Vec<&str> = line.split([' ', ';', ',', '.']).filter(|part| !part.is_empty()).collect();
+    words.windows(2).find(|pair| pair[1] == word).and_then(|pair| pair[0].parse().ok()).unwrap_or(0)
+}
+
+/// The counts of a program whose last line that speaks of `passed` and `failed` is its summary.
+fn summary(finished: command::Finished) -> Result<Outcome, String> {
+    let line = finished.output.lines().rev().find(|line| line.contains(" passed, ") && line.contains(" failed"));
+    let Some(line) = line else {
+        return Err(format!("{}\n{}, without its line `N passed, N failed`", finished.tail(), finished.status));
+    };
+    let count = |word: &str| count_before(line, word);
+    let outcome =
+        Outcome { passed: count("passed"), failed: count("failed"), skipped: count("skipped"), text: finished.tail() };
+    if finished.ok == (outcome.failed == 0) && outcome.passed + outcome.failed > 0 {
+        Ok(outcome)
+    } else {
+        Err(format!("{}\n{}, which does not fit `{line}`", finished.tail(), finished.status))
+    }
+}
+
+fn crash(context: &mut Context) -> Result<Outcome, String> {
+    let built = context.built.as_ref().and_then(|built| built.program("crash_points").ok());
+    let mut program = match built {
+        Some((path, _)) => Command::new(path),
+        None => {
+            let mut cargo = command::cargo(&context.root);
+            cargo.args(crash_points::CARGO_RUN).arg("--");
+            cargo
+        }
+    };
+    if context.quick {
+        program.arg("--quick");
+    }
+    program.args(&context.passed_on).current_dir(&context.root);
+    context.record.started.insert("packhorse-journal".to_owned());
+    let finished = command::run(&mut program, &context.logs, "crash-points")?;
+    show_lines(&finished.output);
+    summary(finished)
+}
+
+fn matrix(context: &mut Context) -> Result<Outcome, String> {
+    let report = context.logs.join("interop.json");
+    let built = context.built(&["packhorse", "packhorse-interop"])?;
+    let (driver, package) = built.program("packhorse-interop")?;
+    let (driver, package, broker) = (driver.to_owned(), package.to_owned(), built.program("packhorse")?.0.to_owned());
+    let mut command = interop::command(&driver, &broker, &report, &context.root, &context.passed_on);
+    // A report of an earlier run must not stand in for this one.
+    match fs::remove_file(&report) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(format!("cannot remove {}: {error}", report.display()));
+        }
+        _ => {}
+    }
+    let finished = command::run(&mut command, &context.logs, "interop")?;
+    show_lines(&finished.output);
+    context.record.started.insert(package);
+    if let Ok(text) = fs::read_to_string(&report) {
+        context.record.clients = interop::clients(&text)?;
+    }
+    summary(finished)
+}
+
+/// A short program's whole output, for it is a table that people want to see.
+fn show_lines(output: &str) {
+    const MOST: usize = 120;
+    let lines: Vec<&str> = output.lines().collect();
+    for line in &lines[lines.len().saturating_sub(MOST)..] {
+        println!("   {line}");
+    }
+}
+
+/// Whether everything in the workspace took part in this run.
+pub(crate) fn coverage(context: &Context) -> Result<(), String> {
+    let findings = tidy::coverage::check(&context.root, &context.metadata, &context.record)?;
+    if findings.is_empty() { Ok(()) } else { Err(findings.iter().map(|finding| format!("{finding}\n")).collect()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = "\
+     Running unittests src/lib.rs (target/debug/deps/packhorse_model-0a1b)
+
+running 2 tests
+test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
+     Running tests/kill.rs (target/debug/deps/kill-77)
+test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+   Doc-tests packhorse_model
+test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+";
+
+    #[test]
+    fn tests_are_counted_by_package() {
+        let counts = TestCounts::parse(OUTPUT, |binary| {
+            Some(match binary {
+                Binary::Executable(path) if path.ends_with("kill-77") => "crash".to_owned(),
+                Binary::Executable(_) => "model".to_owned(),
+                Binary::Documentation(library) => {
+                    assert_eq!(library, "packhorse_model");
+                    "model".to_owned()
+                }
+            })
+        });
+        assert_eq!((counts.outcome.passed, counts.outcome.failed, counts.outcome.skipped), (9, 1, 1));
+        assert_eq!(counts.members, BTreeMap::from([("crash".to_owned(), 3), ("model".to_owned(), 6)]));
+    }
+
+    fn finished(ok: bool, output: &str) -> command::Finished {
+        command::Finished { ok, status: "it ended".to_owned(), output: output.to_owned(), log: PathBuf::new() }
+    }
+
+    #[test]
+    fn a_summary_must_fit_the_exit_code() {
+        let outcome = summary(finished(true, "cell a\n12 passed, 0 failed, 3 skipped\n")).expect("it fits");
+        assert_eq!((outcome.passed, outcome.failed, outcome.skipped), (12, 0, 3));
+        assert_eq!(summary(finished(false, "11 passed, 1 failed")).expect("it fits").failed, 1);
+        summary(finished(false, "12 passed, 0 failed")).expect_err("it ended with a failure");
+        summary(finished(true, "11 passed, 1 failed")).expect_err("it claims success");
+        summary(finished(true, "0 passed, 0 failed")).expect_err("nothing ran");
+        summary(finished(true, "done")).expect_err("no summary");
+    }
+
+    #[test]
+    fn artifacts_are_sorted_into_tests_and_programs() {
+        let lines = r#"
+{"reason":"compiler-artifact","package_id":"p 1","target":{"name":"kill"},"profile":{"test":true},"executable":"/t/kill-77"}
+{"reason":"compiler-artifact","package_id":"p 1","target":{"name":"packhorse"},"profile":{"test":false},"executable":"/t/packhorse"}
+{"reason":"compiler-artifact","package_id":"p 1","target":{"name":"lib"},"profile":{"test":false},"executable":null}
+{"reason":"compiler-artifact","package_id":"other","target":{"name":"x"},"profile":{"test":false},"executable":"/t/x"}
+not json"#;
+        let built = Built::parse(lines, &BTreeMap::from([("p 1", "crash")]));
+        assert_eq!(built.tests, BTreeMap::from([(PathBuf::from("/t/kill-77"), "crash".to_owned())]));
+        assert_eq!(built.program("packhorse"), Ok((Path::new("/t/packhorse"), "crash")));
+        assert!(built.program("x").is_err());
+    }
+}
