@@ -7,5 +7,6 @@ extern crate alloc;
 
 pub mod codec;
 mod limits;
+pub mod message;
 
 pub use limits::Limits;

@@ -439,7 +439,8 @@ pub(crate) fn fixed_width(code: u8) -> Option<u8> {
     })
 }
 
-fn is_variable_or_compound(code: u8) -> bool {
+/// Whether a constructor is one whose size stands behind it.
+pub(crate) fn is_variable_or_compound(code: u8) -> bool {
     matches!(
         code,
         BINARY8 | STRING8 | SYMBOL8 | BINARY32 | STRING32 | SYMBOL32 | LIST8 | MAP8 | LIST32 | MAP32 | ARRAY8 | ARRAY32

@@ -189,6 +189,11 @@ pub enum DecodeError {
         /// What is wrong with it.
         fault: Fault,
     },
+    /// A section of a message that the standard does not have.
+    UnknownSection {
+        /// The numeric descriptor; none if it was a symbol.
+        code: Option<u64>,
+    },
     /// A section of a message that is out of order or comes twice.
     SectionOrder {
         /// The section.
@@ -222,9 +227,11 @@ impl DecodeError {
                 _ => "amqp:decode-error",
             },
             Self::HeadTooLarge { .. } => "amqp:resource-limit-exceeded",
-            Self::EmptyBody | Self::TrailingBytes { .. } | Self::SectionOrder { .. } | Self::EmptyMessage => {
-                "amqp:decode-error"
-            }
+            Self::EmptyBody
+            | Self::TrailingBytes { .. }
+            | Self::UnknownSection { .. }
+            | Self::SectionOrder { .. }
+            | Self::EmptyMessage => "amqp:decode-error",
         }
     }
 }
@@ -252,6 +259,8 @@ impl fmt::Display for DecodeError {
             }
             Self::Field { composite, field, fault } => write!(f, "{composite}, field {field}: {fault}"),
             Self::Value { what, fault } => write!(f, "{what}: {fault}"),
+            Self::UnknownSection { code: Some(code) } => write!(f, "descriptor 0x{code:x} is no section of a message"),
+            Self::UnknownSection { code: None } => f.write_str("a symbolic descriptor that is no section of a message"),
             Self::SectionOrder { section, after } => write!(f, "message section {section} after {after}"),
             Self::EmptyMessage => f.write_str("message without any section"),
             Self::HeadTooLarge { limit } => write!(f, "message sections before the body: more than {limit} bytes"),

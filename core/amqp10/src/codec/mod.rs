@@ -3,7 +3,7 @@
 //! Decoding allocates nothing and recurses nowhere; encoding appends to a `Vec<u8>`. No state is kept between frames: what
 //! a frame means where is the engine's business.
 
-mod cursor;
+pub(crate) mod cursor;
 mod encode;
 mod error;
 mod fields;
