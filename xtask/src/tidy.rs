@@ -66,6 +66,7 @@ const RULES: &[(&str, Check)] = &[
     ("edges between crates are those of ARCHITECTURE.md", edges::check),
     ("the functions of the walks exist", walks::check),
     ("every source file says what it owns", sources::headers),
+    ("crates without the standard library stay so", sources::without_std),
     ("no test is switched off", sources::ignored_tests),
     ("no address of a registry or of this machine", sources::hosts),
     ("licenses and duplicate versions are accepted ones", accepted::check),

@@ -21,6 +21,21 @@ fn has_header(text: &str) -> bool {
     text.lines().next().and_then(|line| line.strip_prefix("//!")).is_some_and(|rest| rest.trim().len() > 10)
 }
 
+/// Crates that do without the standard library, so that nothing of it can slip in.
+const WITHOUT_STD: &[&str] = &["core/model", "core/store", "core/queue", "core/amqp10"];
+
+/// These crates stay `no_std`.
+pub(super) fn without_std(tree: &Tree<'_>) -> Result<Vec<Finding>, String> {
+    let mut findings = Vec::new();
+    for folder in WITHOUT_STD {
+        let file = format!("{folder}/src/lib.rs");
+        if !tree.read(&file)?.lines().any(|line| line == "#![no_std]") {
+            findings.push(Finding::new(file, "has lost its `#![no_std]`", "Put it back; `alloc` has what is needed."));
+        }
+    }
+    Ok(findings)
+}
+
 /// No test is switched off: it is either right or gone.
 pub(super) fn ignored_tests(tree: &Tree<'_>) -> Result<Vec<Finding>, String> {
     let mark = concat!("#[", "ignore");
