@@ -1,0 +1,142 @@
+//! A queue's figures. Each follows from a change of state, told here once (invariant 6); none is counted elsewhere.
+//!
+//! Must not know: who caused a change.
+
+use crate::entry::{Reason, State, Transition};
+
+/// What a queue reports (`spec/operate.md`). Totals count since the start of the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Entries in state Available.
+    pub ready: u64,
+    /// Entries in state Scheduled.
+    pub scheduled: u64,
+    /// Entries in state Acquired.
+    pub acquired: u64,
+    /// Entries in state Removing.
+    pub removing: u64,
+    /// Entries in state Moving.
+    pub moving: u64,
+    /// Entries in state Damaged.
+    pub damaged: u64,
+    /// Entries in state Staged.
+    pub staged: u64,
+    /// Part of `staged`: in prepared branches.
+    pub prepared_in: u64,
+    /// Part of `removing`: in prepared branches.
+    pub prepared_out: u64,
+    /// Sum over all states but Staged and Gone.
+    pub depth: u64,
+    /// Bytes of content of the entries in `depth`.
+    pub bytes: u64,
+    /// Consumers.
+    pub consumers: u64,
+    /// Sum of their credit.
+    pub credit: u64,
+    /// Entries that became part of `depth`, without the recovered ones.
+    pub enqueued_total: u64,
+    /// Entries acknowledged.
+    pub acknowledged_total: u64,
+    /// Deliveries of entries that had been delivered before.
+    pub redelivered_total: u64,
+    /// Entries expired.
+    pub expired_total: u64,
+    /// Entries moved to the dead-letter queue.
+    pub dead_lettered_total: u64,
+    /// Entries purged.
+    pub purged_total: u64,
+    /// Broker time at which the oldest entry arrived, ms.
+    pub oldest_arrived_ms: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    states: [u64; State::ALL.len()],
+    bytes: u64,
+    enqueued: u64,
+    recovered: u64,
+    acknowledged: u64,
+    dead_lettered: u64,
+    purged: u64,
+    redelivered: u64,
+}
+
+impl Counts {
+    /// An entry begins to exist.
+    pub(crate) fn born(&mut self, state: State, length: u64) {
+        self.states[state as usize] += 1;
+        self.entered(state, length);
+    }
+
+    /// An entry of an earlier run is there again.
+    pub(crate) fn recovered(&mut self, length: u64) {
+        self.states[State::Available as usize] += 1;
+        self.bytes += length;
+        self.recovered += 1;
+    }
+
+    /// An entry changed its state; `deliveries` are those before.
+    pub(crate) fn changed(&mut self, transition: &Transition, length: u64, deliveries: u32) {
+        let from = transition.from as usize;
+        self.states[from] = self.states[from].checked_sub(1).expect("an entry leaves a state that it was in");
+        if transition.to != State::Gone {
+            self.states[transition.to as usize] += 1;
+        }
+        match (transition.from.in_depth(), transition.to.in_depth()) {
+            (false, true) => self.entered(transition.to, length),
+            (true, false) => self.bytes -= length,
+            (true, true) | (false, false) => {}
+        }
+        if transition.to == State::Acquired && deliveries > 0 {
+            self.redelivered += 1;
+        }
+        match transition.reason {
+            Some(Reason::Acknowledged) => self.acknowledged += 1,
+            Some(Reason::DeadLettered) => self.dead_lettered += 1,
+            Some(Reason::Purged) => self.purged += 1,
+            Some(Reason::Abandoned) | None => {}
+        }
+    }
+
+    fn entered(&mut self, state: State, length: u64) {
+        if state.in_depth() {
+            self.bytes += length;
+            self.enqueued += 1;
+        }
+    }
+
+    pub(crate) fn of(&self, state: State) -> u64 {
+        self.states[state as usize]
+    }
+
+    /// Entries in depth.
+    pub(crate) fn depth(&self) -> u64 {
+        State::ALL.iter().filter(|s| s.in_depth()).map(|s| self.of(*s)).sum()
+    }
+
+    /// The figures that follow from states.
+    pub(crate) fn stats(&self) -> Stats {
+        Stats {
+            ready: self.of(State::Available),
+            scheduled: self.of(State::Scheduled),
+            acquired: self.of(State::Acquired),
+            removing: self.of(State::Removing),
+            moving: self.of(State::Moving),
+            damaged: self.of(State::Damaged),
+            staged: self.of(State::Staged),
+            depth: self.depth(),
+            bytes: self.bytes,
+            enqueued_total: self.enqueued,
+            acknowledged_total: self.acknowledged,
+            redelivered_total: self.redelivered,
+            dead_lettered_total: self.dead_lettered,
+            purged_total: self.purged,
+            ..Stats::default()
+        }
+    }
+
+    /// Conservation: what came in is there or has gone by a counted way.
+    pub(crate) fn conserved(&self) -> bool {
+        self.recovered + self.enqueued == self.depth() + self.acknowledged + self.dead_lettered + self.purged
+    }
+}

@@ -1,0 +1,257 @@
+//! Dispatch: who gets what next, and everything else that a queue does in slices.
+//!
+//! Must not know: how a delivery travels. Consumers with credit take turns, one entry each; runs of up to 32 only when more is
+//! ready than all their credit. Only entries whose body is in memory are given; where that is not so for the first one that
+//! a consumer should get, the consumer waits: no later entry overtakes it, and no entry is acquired while it is being read.
+
+use crate::entry::{Event, State};
+use crate::history::NONE;
+use crate::input::{Deliver, DeliveryKey, Effect, Turn};
+use crate::list::Place;
+use crate::queue::Queue;
+use crate::slot::Flag;
+use alloc::vec::Vec;
+use packhorse_model::Sequence;
+use packhorse_store::{Load, Loaded};
+
+/// Most entries that one consumer gets at once.
+const RUN: u64 = 32;
+/// Most entries of one load.
+const LOAD_COUNT: u32 = 256;
+/// Most bytes of one load.
+const LOAD_BYTES: u32 = 256 << 10;
+
+/// What an offer to a consumer came to.
+#[derive(PartialEq, Eq)]
+enum Offer {
+    Given,
+    /// Nothing is there for it, or the first entry for it must be waited for.
+    Nothing,
+}
+
+impl Queue {
+    /// Takes back what consumers left behind, purges, and gives entries to consumers, until `budget` entries were touched.
+    /// True: there is more to do at once; call again in the next turn.
+    pub fn dispatch(&mut self, turn: &mut Turn<'_>, budget: u32, out: &mut Vec<Effect>) -> bool {
+        let mut work = budget;
+        self.offer_again(turn, out);
+        if !self.take_back(&mut work, turn, out) || !self.purge(&mut work, turn, out) {
+            return true;
+        }
+        let mut idle = 0;
+        while idle < self.consumers.waiting() && self.counts.of(State::Available) > 0 {
+            let Some(index) = self.consumers.turn() else { break };
+            let plenty = self.counts.of(State::Available) > self.consumers.credit();
+            let run = if plenty { self.consumers.get(index).credit().min(RUN) } else { 1 };
+            let mut given = 0;
+            while given < run {
+                if work == 0 {
+                    return true;
+                }
+                work -= 1;
+                if self.offer(index, turn, out) == Offer::Nothing {
+                    break;
+                }
+                given += 1;
+            }
+            self.consumers.rotate();
+            if given > 0 {
+                idle = 0;
+                continue;
+            }
+            idle += 1;
+            if self.exclusions.is_empty() {
+                // All would get the same entry.
+                break;
+            }
+        }
+        false
+    }
+
+    fn offer(&mut self, index: u32, turn: &mut Turn<'_>, out: &mut Vec<Effect>) -> Offer {
+        for level in (0..10u8).rev() {
+            let Some((sequence, place)) = self.candidate(index, level) else { continue };
+            let slot = self.list(level).slot(place);
+            let (held, persistent) = (slot.packed.has(Flag::Held), slot.packed.persistent());
+            let resident = slot.packed.resident(turn.oldest_resident);
+            if held {
+                if self.held_by(turn) {
+                    turn.batch.require_flush();
+                }
+                return Offer::Nothing;
+            }
+            let marked = !persistent || self.marks.cover(sequence);
+            if !marked && self.mark(sequence, turn) {
+                turn.batch.require_flush();
+            }
+            if !resident {
+                self.load(level, sequence, out);
+            }
+            if !resident || !marked {
+                return Offer::Nothing;
+            }
+            self.give(index, level, place, turn, out);
+            if persistent
+                && let Some(next) = self.marks.next_range(sequence)
+                && self.counts.of(State::Available) > 0
+                && !self.marks.cover(next)
+            {
+                self.mark(next, turn);
+            }
+            return Offer::Given;
+        }
+        Offer::Nothing
+    }
+
+    /// The first ready entry of a level that a consumer may get.
+    fn candidate(&mut self, index: u32, level: u8) -> Option<(Sequence, Place)> {
+        let list = &mut self.levels[usize::from(level)].as_mut()?.list;
+        if list.ready() == 0 {
+            return None;
+        }
+        let consumer = self.consumers.get_mut(index);
+        let id = consumer.id;
+        let exclusions = &self.exclusions;
+        let sequence = match &mut consumer.refused_below {
+            Some(below) => list.first_ready(&mut below[usize::from(level)], |s| !exclusions.contains(id, level, s)),
+            None => list.first_ready(&mut 0, |_| true),
+        }?;
+        let place = list.find(sequence).expect("a ready entry is in its list");
+        Some((sequence, place))
+    }
+
+    fn give(&mut self, index: u32, level: u8, place: Place, turn: &mut Turn<'_>, out: &mut Vec<Effect>) {
+        let consumer = self.consumers.get(index);
+        let (id, pre_settled) = (consumer.id, consumer.pre_settled);
+        self.consumers.took(index);
+        self.must(level, place, Event::Dispatch, turn);
+        let epoch = self.epoch;
+        self.epoch = epoch.wrapping_add(1);
+        let slot = *self.list(level).slot(place);
+        let mut history = slot.packed.history;
+        if pre_settled {
+            let mut deliveries = 0;
+            if history != NONE {
+                let past = self.histories.get_mut(history);
+                deliveries = past.deliveries;
+                if let Some(overlay) = past.overlay.take() {
+                    out.push(Effect::Overlay(overlay));
+                }
+            }
+            out.push(Effect::Deliver(Deliver {
+                consumer: id,
+                sequence: slot.sequence,
+                epoch,
+                deliveries,
+                packed: slot.packed,
+            }));
+            self.must(level, place, Event::Acknowledge, turn);
+            return;
+        }
+        if history == NONE {
+            history = self.histories.add(level, slot.sequence);
+            self.list_mut(level).slot_mut(place).packed.history = history;
+        }
+        let past = self.histories.get_mut(history);
+        (past.epoch, past.consumer) = (epoch, index);
+        let deliveries = past.deliveries;
+        self.histories.link(&mut self.consumers.get_mut(index).chain, history);
+        out.push(Effect::Deliver(Deliver {
+            consumer: id,
+            sequence: slot.sequence,
+            epoch,
+            deliveries,
+            packed: slot.packed,
+        }));
+    }
+
+    fn load(&mut self, level: u8, from: Sequence, out: &mut Vec<Effect>) {
+        let queue = self.id;
+        let loading = &mut self.level_mut(level).loading;
+        if loading.is_none() {
+            let load = Load { queue, level, from, count: LOAD_COUNT, bytes: LOAD_BYTES };
+            *loading = Some(load);
+            out.push(Effect::Load(load));
+        }
+    }
+
+    pub(crate) fn on_loaded(&mut self, buffer: u64, loaded: &Loaded, turn: &mut Turn<'_>, out: &mut Vec<Effect>) {
+        let (level, from) = (loaded.load.level, loaded.load.from);
+        if self.level_mut(level).loading == Some(loaded.load) {
+            self.level_mut(level).loading = None;
+        }
+        for body in &loaded.bodies {
+            // Some have gone meanwhile.
+            let Some(place) = self.find(level, body.sequence) else { continue };
+            match body.range {
+                Some((offset, length)) => {
+                    let packed = &mut self.list_mut(level).slot_mut(place).packed;
+                    if !packed.resident(turn.oldest_resident) {
+                        packed.place(buffer, offset, length);
+                    }
+                }
+                None => self.damage(level, place, turn, out),
+            }
+        }
+        if loaded.bodies.first().is_none_or(|b| b.sequence != from)
+            && let Some(place) = self.find(level, from)
+            && !self.list(level).slot(place).packed.resident(turn.oldest_resident)
+            && !self.volatile_pending()
+        {
+            // The store knows nothing of an entry that is here.
+            self.damage(level, place, turn, out);
+        }
+    }
+
+    /// Sets an entry aside whose body cannot be read. One that a consumer holds has been read before, and stays with it.
+    fn damage(&mut self, level: u8, place: Place, turn: &mut Turn<'_>, out: &mut Vec<Effect>) {
+        let slot = self.list(level).slot(place);
+        let sequence = slot.sequence;
+        if slot.packed.state() == State::Available && !slot.packed.resident(turn.oldest_resident) {
+            self.must(level, place, Event::Damage, turn);
+            self.damaged.insert((level, sequence));
+            out.push(Effect::Damaged { level, sequence });
+        }
+    }
+
+    /// Goes on with purges as far as `work` goes; true when none is left.
+    fn purge(&mut self, work: &mut u32, turn: &mut Turn<'_>, out: &mut Vec<Effect>) -> bool {
+        while let Some(&purge) = self.purges.front() {
+            while let Some((level, sequence)) = self.purgeable(purge.below) {
+                if *work == 0 {
+                    return false;
+                }
+                *work -= 1;
+                let place = self.find(level, sequence).expect("what is ready or set aside is in its list");
+                self.must(level, place, Event::Purge, turn);
+                self.damaged.remove(&(level, sequence));
+                self.doomed.remove(&(level, sequence));
+                self.purges.front_mut().expect("it is under way").count += 1;
+            }
+            let done = self.purges.pop_front().expect("it is under way");
+            out.push(Effect::Purged { token: done.token, count: done.count });
+        }
+        true
+    }
+
+    /// An entry below `below` that nobody holds and nobody waits for.
+    fn purgeable(&mut self, below: Sequence) -> Option<(u8, Sequence)> {
+        for level in 0..10u8 {
+            let first = self.levels[usize::from(level)].as_mut().and_then(|l| l.list.first_ready(&mut 0, |_| true));
+            if let Some(sequence) = first
+                && sequence < below
+            {
+                return Some((level, sequence));
+            }
+        }
+        let scheduled = self.doomed.iter().find(|((_, s), d)| *s < below && d.retry_at_us.is_some());
+        let damaged = self.damaged.iter().find(|(_, s)| *s < below);
+        scheduled.map(|(key, _)| *key).or(damaged.copied())
+    }
+}
+
+impl From<&Deliver> for DeliveryKey {
+    fn from(deliver: &Deliver) -> DeliveryKey {
+        deliver.key()
+    }
+}

@@ -1,0 +1,188 @@
+//! The state machine of an entry (`spec/entry.md`, "States" and "Operations"): the one function that changes a state.
+//!
+//! Must not know: lists, counters, consumers. What a state carries (which delivery, which deadline) is kept beside the entry
+//! by those who need it, so that a waiting entry costs nothing. The graph in `docs/states/entry.md` is generated from here.
+
+use core::fmt;
+
+/// Why an entry is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// A consumer acknowledged it.
+    Acknowledged,
+    /// It lives on in the dead-letter queue.
+    DeadLettered,
+    /// An operator purged it.
+    Purged,
+    /// It never was: the operation that should have brought it died. Its number stays a gap.
+    Abandoned,
+}
+
+/// The state of an entry: exactly one at any time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum State {
+    /// Stored, waiting for its flush, or for the record that brings it from another queue. Nobody sees it.
+    Staged = 0,
+    /// Ready.
+    Available = 1,
+    /// Ready at a later time.
+    Scheduled = 2,
+    /// Given to one consumer and not settled, or on its way to the dead-letter queue.
+    Acquired = 3,
+    /// Acknowledged inside an undecided transaction.
+    Removing = 4,
+    /// Handed to a peer.
+    Moving = 5,
+    /// Its body failed its checksum or could not be read.
+    Damaged = 6,
+    /// No more.
+    Gone = 7,
+}
+
+/// What can happen to an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Event {
+    /// The record that stores it is durable.
+    Durable,
+    /// The operation that should have brought it died.
+    Abandon,
+    /// It is given to a consumer.
+    Dispatch,
+    /// The consumer has done with it.
+    Acknowledge,
+    /// It comes back; the application did not see it.
+    ReturnUnseen,
+    /// It comes back unseen, with annotations added.
+    ReturnModified,
+    /// It comes back; the application saw it.
+    ReturnSeen,
+    /// It comes back from a lost consumer; the application may have seen it, but was not working on it.
+    ReturnLost,
+    /// It is to go to the dead-letter queue, and there is no room.
+    Postpone,
+    /// The record that moves it to the dead-letter queue is written.
+    DeadLetter,
+    /// Its body turned out to be unreadable.
+    Damage,
+    /// An operator wants it gone.
+    Purge,
+}
+
+/// The record that a transition of a stored entry writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// Nothing durable changes.
+    None,
+    /// `Acknowledge`.
+    Acknowledge,
+    /// `Redeliver`, durable before the next dispatch of the entry.
+    Redeliver,
+    /// `Relocate`, one record for both queues.
+    Relocate,
+}
+
+/// What an event does to an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// State before.
+    pub from: State,
+    /// State after.
+    pub to: State,
+    /// Why, when the state after is [`State::Gone`].
+    pub reason: Option<Reason>,
+    /// Added to `deliveries`.
+    pub deliveries: u32,
+    /// Added to `attempts`.
+    pub attempts: u32,
+    /// Record to write.
+    pub record: Record,
+}
+
+/// An event that cannot happen in this state: the caller is wrong, or the event is late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Illegal {
+    /// The state.
+    pub state: State,
+    /// The event.
+    pub event: Event,
+}
+
+impl fmt::Display for Illegal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an entry in state {:?} cannot take the event {:?}", self.state, self.event)
+    }
+}
+
+impl core::error::Error for Illegal {}
+
+impl State {
+    /// All states, in the order of their numbers.
+    pub const ALL: [State; 8] = [
+        State::Staged,
+        State::Available,
+        State::Scheduled,
+        State::Acquired,
+        State::Removing,
+        State::Moving,
+        State::Damaged,
+        State::Gone,
+    ];
+
+    /// Whether entries in this state count as depth (invariant 6).
+    pub fn in_depth(self) -> bool {
+        !matches!(self, State::Staged | State::Gone)
+    }
+
+    /// The state an entry is born in: `waits` when something must be durable before anyone may see it.
+    pub fn birth(waits: bool) -> State {
+        if waits { State::Staged } else { State::Available }
+    }
+}
+
+impl Event {
+    /// All events.
+    pub const ALL: [Event; 12] = [
+        Event::Durable,
+        Event::Abandon,
+        Event::Dispatch,
+        Event::Acknowledge,
+        Event::ReturnUnseen,
+        Event::ReturnModified,
+        Event::ReturnSeen,
+        Event::ReturnLost,
+        Event::Postpone,
+        Event::DeadLetter,
+        Event::Damage,
+        Event::Purge,
+    ];
+}
+
+/// Decides what `event` does to an entry in `state`. Nothing else changes a state.
+pub fn transition(state: State, event: Event) -> Result<Transition, Illegal> {
+    use Event as E;
+    use State as S;
+    let to = |to| Transition { from: state, to, reason: None, deliveries: 0, attempts: 0, record: Record::None };
+    let gone = |reason, record| Transition { reason: Some(reason), record, ..to(S::Gone) };
+    let back =
+        |deliveries, attempts| Transition { deliveries, attempts, record: Record::Redeliver, ..to(S::Available) };
+    Ok(match (state, event) {
+        (S::Staged, E::Durable) => to(S::Available),
+        (S::Staged, E::Abandon) => gone(Reason::Abandoned, Record::None),
+        (S::Available, E::Dispatch) => to(S::Acquired),
+        (S::Acquired, E::Acknowledge) => gone(Reason::Acknowledged, Record::Acknowledge),
+        (S::Acquired, E::ReturnUnseen) => to(S::Available),
+        (S::Acquired, E::ReturnModified) => back(0, 0),
+        (S::Acquired, E::ReturnSeen) => back(1, 1),
+        (S::Acquired, E::ReturnLost) => back(1, 0),
+        (S::Acquired, E::Postpone) => to(S::Scheduled),
+        (S::Acquired | S::Scheduled, E::DeadLetter) => gone(Reason::DeadLettered, Record::Relocate),
+        // Found by reading ahead: before it is given to anyone, or while another reading had it delivered already.
+        (S::Available | S::Scheduled, E::Damage) => to(S::Damaged),
+        (S::Available | S::Scheduled | S::Damaged, E::Purge) => gone(Reason::Purged, Record::Acknowledge),
+        // Removing and Moving are entered and left by the events of transactions and lanes.
+        (S::Staged | S::Available | S::Scheduled | S::Acquired | S::Removing | S::Moving | S::Damaged | S::Gone, _) => {
+            return Err(Illegal { state, event });
+        }
+    })
+}

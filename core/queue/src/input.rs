@@ -1,0 +1,257 @@
+//! What goes into a queue and what comes out: inputs, answers, effects.
+//!
+//! Must not know: how they are handled. An [`Effect`] is at most 64 bytes; the caller reuses its vector.
+
+use crate::ConsumerId;
+use crate::slot::{Flag, Packed};
+use alloc::boxed::Box;
+use packhorse_model::{Content, EntryKey, Head, Now, Outcome, Overlay, QueueSettings, Sequence};
+use packhorse_store::{Batch, Load, Loaded, RecoveredEntry, Stored, Ticket};
+
+/// What one turn of the shard lends to its queues.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    /// The turn's time.
+    pub now: Now,
+    /// The ticket that the turn's batch will get.
+    pub ticket: Ticket,
+    /// The turn's operations. The queue appends its own.
+    pub batch: &'a mut Batch,
+    /// Number of the oldest buffer of bodies still in memory. Ascends.
+    pub oldest_resident: u64,
+}
+
+/// A message for a queue.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Enqueue {
+    /// Its head; decides level and persistence.
+    pub head: Head,
+    /// Where its body is now, or its file.
+    pub content: Content,
+    /// Where its content is in the turn's batch. Must be given for a persistent message. Given for another one, the store
+    /// keeps the body for memory's sake (volatile), so that its buffer may be evicted; not given, its buffer must stay.
+    pub stored: Option<Stored>,
+    /// Annotations that came with it from elsewhere. Kept in memory only, so for messages that are not persistent.
+    pub overlay: Option<Box<Overlay>>,
+}
+
+/// A delivery's identity: the entry and the number of times that something was delivered from this queue before. A key of
+/// an earlier delivery of the same entry never matches a later one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeliveryKey {
+    /// The entry's number.
+    pub sequence: Sequence,
+    /// Which delivery of this queue it is; wraps after 2^32.
+    pub epoch: u32,
+    /// The entry's priority level.
+    pub level: u8,
+}
+
+/// All that can happen to a queue.
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// A message arrives. Answer: [`Answer::Entered`].
+    Enqueue(Enqueue),
+    /// The store says so. Needed only while [`crate::Queue::awaits`] names a ticket up to this one.
+    Durable {
+        /// All tickets up to here.
+        up_to: Ticket,
+    },
+    /// A consumer comes, without credit. Its id was never used before in this queue.
+    Subscribe {
+        /// The consumer.
+        consumer: ConsumerId,
+        /// Its deliveries are acknowledged in the dispatching turn.
+        pre_settled: bool,
+    },
+    /// A consumer goes. What it holds comes back in slices, in [`crate::Queue::dispatch`]; until that is done nothing is
+    /// dispatched from this queue, so that order is kept.
+    Unsubscribe {
+        /// The consumer.
+        consumer: ConsumerId,
+        /// False: it went in order, what it holds was not seen. True: its connection broke (`spec/entry.md`, "Redelivery").
+        lost: bool,
+    },
+    /// How much a consumer will take.
+    Credit {
+        /// The consumer.
+        consumer: ConsumerId,
+        /// Deliveries in all, since it subscribed, that it may have been given: those it got so far + its credit. A total,
+        /// so that a word that crossed with deliveries on its way cannot be misread. May sink.
+        limit: u64,
+    },
+    /// A consumer's word on a delivery. Answer: [`Answer::Settled`]; late and repeated words have no effect (invariant 2).
+    /// Annotations in the outcome are the whole of what was added to the message so far: the front end merges them with
+    /// [`crate::Queue::overlay`], for only it can read them.
+    Settle {
+        /// The delivery.
+        key: DeliveryKey,
+        /// The word.
+        outcome: Outcome,
+    },
+    /// Bodies asked for by [`Effect::Load`].
+    Loaded {
+        /// The number that the shard gave to the answer's buffer.
+        buffer: u64,
+        /// The answer.
+        loaded: &'a Loaded,
+    },
+    /// An entry from before this start; each queue's in ascending order, before everything else.
+    Recovered(Box<RecoveredEntry>),
+    /// To a dead-letter queue: an entry will come by reference. Answer: [`Answer::Entered`] with the number drawn for it.
+    Reserve {
+        /// The head there.
+        head: Head,
+        /// The content there.
+        content: Content,
+        /// Whether the store has it.
+        stored: bool,
+        /// The overlay there.
+        overlay: Box<Overlay>,
+    },
+    /// To a dead-letter queue: the record that brings the reserved entry is durable.
+    Arrived {
+        /// Its level.
+        level: u8,
+        /// Its number.
+        sequence: Sequence,
+    },
+    /// To a dead-letter queue: the reserved entry will never come.
+    Abandon {
+        /// Its level.
+        level: u8,
+        /// Its number.
+        sequence: Sequence,
+    },
+    /// To the source, after [`Input::Reserve`]: write the move and let go. Answer: [`Answer::Settled`]; without effect the
+    /// entry has gone otherwise, and the reservation must be abandoned.
+    Relocate {
+        /// The delivery named by [`Effect::Relocate`].
+        key: DeliveryKey,
+        /// Where it goes.
+        to: EntryKey,
+    },
+    /// To the source: the dead-letter queue cannot take it. [`Effect::Relocate`] comes again after
+    /// [`crate::relocate::RETRY_US`], see [`crate::Queue::next_deadline`].
+    RelocateFailed {
+        /// The delivery.
+        key: DeliveryKey,
+    },
+    /// An operator empties the queue of all that nobody holds. Answered by [`Effect::Purged`].
+    Purge {
+        /// Echoed in the answer.
+        token: u64,
+    },
+    /// The queue is deleted, with all its entries. The caller drops the value afterwards.
+    Delete,
+    /// Other settings from now on.
+    Settings(QueueSettings),
+}
+
+/// A queue's direct answer to an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// There is nothing to say.
+    Nothing,
+    /// The number drawn for the entry.
+    Entered(Sequence),
+    /// Whether the input had an effect.
+    Settled(bool),
+}
+
+impl Answer {
+    /// The number drawn, if one was.
+    pub fn sequence(self) -> Option<Sequence> {
+        match self {
+            Answer::Entered(sequence) => Some(sequence),
+            Answer::Nothing | Answer::Settled(_) => None,
+        }
+    }
+
+    /// Whether the input had an effect that can be had once only.
+    pub fn settled(self) -> bool {
+        self == Answer::Settled(true)
+    }
+}
+
+/// An entry for a consumer.
+#[derive(Clone, Copy, Debug)]
+pub struct Deliver {
+    /// Who gets it.
+    pub consumer: ConsumerId,
+    /// The entry's number.
+    pub sequence: Sequence,
+    /// The delivery's number, see [`DeliveryKey::epoch`].
+    pub epoch: u32,
+    /// Earlier deliveries: AMQP's delivery-count.
+    pub deliveries: u32,
+    pub(crate) packed: Packed,
+}
+
+impl Deliver {
+    /// The delivery's identity.
+    pub fn key(&self) -> DeliveryKey {
+        DeliveryKey { sequence: self.sequence, epoch: self.epoch, level: self.packed.level() }
+    }
+
+    /// The message's head.
+    pub fn head(&self) -> Head {
+        self.packed.head()
+    }
+
+    /// The message's content; its buffer is resident in this turn.
+    pub fn content(&self) -> Content {
+        self.packed.content()
+    }
+
+    /// Whether [`crate::Queue::overlay`] has something for it. For a pre-settled consumer the overlay is gone with the
+    /// entry; it is in [`Effect::Overlay`], which comes just before.
+    pub fn has_overlay(&self) -> bool {
+        self.packed.has(Flag::Overlay)
+    }
+}
+
+/// An entry on its way to the dead-letter queue.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Relocation {
+    /// Names it in [`Input::Relocate`].
+    pub key: DeliveryKey,
+    /// Its head there: the time to live is gone.
+    pub head: Head,
+    /// Its content.
+    pub content: Content,
+    /// Whether the store has it: if not there is no record to wait for, and [`Input::Relocate`] writes none.
+    pub stored: bool,
+    /// Its overlay there: what it had, and its history here.
+    pub overlay: Box<Overlay>,
+}
+
+/// What a queue wants done.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Give this entry to this consumer.
+    Deliver(Deliver),
+    /// The overlay of the delivery that follows, to a pre-settled consumer.
+    Overlay(Box<Overlay>),
+    /// Ask the store for bodies; the answer is [`Input::Loaded`].
+    Load(Load),
+    /// Reserve a place in the dead-letter queue ([`Input::Reserve`] there), then [`Input::Relocate`] or
+    /// [`Input::RelocateFailed`] here. Deliveries and attempts begin at 0 there.
+    Relocate(Box<Relocation>),
+    /// A purge is complete.
+    Purged {
+        /// As in the input.
+        token: u64,
+        /// Entries that it removed.
+        count: u64,
+    },
+    /// An entry's body cannot be read. The next entry is delivered.
+    Damaged {
+        /// Its level.
+        level: u8,
+        /// Its number.
+        sequence: Sequence,
+    },
+}
+
+const _: () = assert!(core::mem::size_of::<Effect>() <= 64, "an effect is at most 64 bytes");

@@ -1,0 +1,493 @@
+//! The queue as a value: what it consists of, the way in for entries, and the one place where an entry's state changes.
+//!
+//! Must not know: protocols, shards, where bodies are. Outcomes are in `settle`, dead letters in `relocate`, dispatch,
+//! loads and everything done in slices in `dispatch`.
+
+use crate::consumers::{ConsumerId, Consumers};
+use crate::counts::{Counts, Stats};
+use crate::entry::{Event, Illegal, Record, State, Transition};
+use crate::exclusions::Exclusions;
+use crate::history::{Histories, NONE};
+use crate::input::{Answer, Effect, Enqueue, Input, Turn};
+use crate::list::{List, Place};
+use crate::marks::Marks;
+use crate::relocate::Doomed;
+use crate::slot::{Flag, Packed, Slot};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use packhorse_model::{Content, Head, Overlay, QueueId, QueueName, QueueSettings, Sequence};
+use packhorse_store::{Load, Op, RecoveredEntry, Stored, Ticket};
+
+/// Numbers reserved at once: each start of the store jumps by as much at most.
+pub(crate) const RESERVE: u64 = 1 << 20;
+
+/// One priority level.
+#[derive(Debug, Default)]
+pub(crate) struct Level {
+    pub(crate) list: List,
+    /// Entries that become visible when these tickets are durable; both ascend.
+    staged: VecDeque<(Ticket, Sequence)>,
+    /// The bodies that were asked for.
+    pub(crate) loading: Option<Load>,
+}
+
+/// An operator's purge in progress.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Purge {
+    pub(crate) token: u64,
+    /// Entries from here on came after it was asked for.
+    pub(crate) below: Sequence,
+    pub(crate) count: u64,
+}
+
+/// A queue.
+#[derive(Debug)]
+pub struct Queue {
+    pub(crate) id: QueueId,
+    pub(crate) name: QueueName,
+    pub(crate) settings: QueueSettings,
+    /// It is somebody's dead-letter queue.
+    pub(crate) dead_letters: bool,
+    next: Sequence,
+    /// Numbers below may be drawn, durably.
+    reserved: Sequence,
+    /// A reservation on its way.
+    reserving: Option<(Ticket, Sequence)>,
+    pub(crate) levels: [Option<Box<Level>>; 10],
+    pub(crate) histories: Histories,
+    pub(crate) consumers: Consumers,
+    pub(crate) exclusions: Exclusions,
+    pub(crate) counts: Counts,
+    pub(crate) marks: Marks,
+    /// Entries that came back and wait for their record: ticket, level, number. Tickets ascend.
+    held: VecDeque<(Ticket, u8, Sequence)>,
+    /// Entries on their way to the dead-letter queue.
+    pub(crate) doomed: BTreeMap<(u8, Sequence), Doomed>,
+    pub(crate) damaged: BTreeSet<(u8, Sequence)>,
+    pub(crate) purges: VecDeque<Purge>,
+    pub(crate) epoch: u32,
+    /// The last ticket that stored a body for memory's sake.
+    volatile: Ticket,
+    pub(crate) durable: Ticket,
+}
+
+impl Queue {
+    /// A queue without entries. Numbers from `next` on may be drawn, up to `reserved`; both are durable with the queue.
+    /// `dead_letters`: attempt limits do not apply and nothing is moved on to another dead-letter queue.
+    pub fn new(
+        id: QueueId,
+        name: QueueName,
+        settings: QueueSettings,
+        next: Sequence,
+        reserved: Sequence,
+        dead_letters: bool,
+    ) -> Queue {
+        Queue {
+            id,
+            name,
+            settings,
+            dead_letters,
+            next,
+            reserved,
+            reserving: None,
+            levels: Default::default(),
+            histories: Histories::default(),
+            consumers: Consumers::default(),
+            exclusions: Exclusions::default(),
+            counts: Counts::default(),
+            marks: Marks::default(),
+            held: VecDeque::new(),
+            doomed: BTreeMap::new(),
+            damaged: BTreeSet::new(),
+            purges: VecDeque::new(),
+            epoch: 0,
+            volatile: Ticket(0),
+            durable: Ticket(0),
+        }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> QueueId {
+        self.id
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &QueueName {
+        &self.name
+    }
+
+    /// Its settings.
+    pub fn settings(&self) -> &QueueSettings {
+        &self.settings
+    }
+
+    /// Whether it is a dead-letter queue.
+    pub fn dead_letters(&self) -> bool {
+        self.dead_letters
+    }
+
+    /// Says that it has become a dead-letter queue, or no longer is one.
+    pub fn set_dead_letters(&mut self, dead_letters: bool) {
+        self.dead_letters = dead_letters;
+    }
+
+    /// Takes in what happened.
+    pub fn handle(&mut self, input: Input<'_>, turn: &mut Turn<'_>, out: &mut alloc::vec::Vec<Effect>) -> Answer {
+        match input {
+            Input::Enqueue(message) => return Answer::Entered(self.enqueue(message, turn)),
+            Input::Durable { up_to } => self.on_durable(up_to, turn),
+            Input::Subscribe { consumer, pre_settled } => self.consumers.add(consumer, pre_settled),
+            Input::Unsubscribe { consumer, lost } => self.consumers.leave(consumer, lost),
+            Input::Credit { consumer, limit } => self.consumers.set_limit(consumer, limit),
+            Input::Settle { key, outcome } => return Answer::Settled(self.settle(key, outcome, turn, out)),
+            Input::Loaded { buffer, loaded } => self.on_loaded(buffer, loaded, turn, out),
+            Input::Recovered(entry) => self.on_recovered(*entry),
+            Input::Reserve { head, content, stored, overlay } => {
+                return Answer::Entered(self.reserve(head, content, stored, overlay, turn));
+            }
+            Input::Arrived { level, sequence } => self.on_arrived(level, sequence, Event::Durable, turn),
+            Input::Abandon { level, sequence } => self.on_arrived(level, sequence, Event::Abandon, turn),
+            Input::Relocate { key, to } => return Answer::Settled(self.relocate(key, to, turn)),
+            Input::RelocateFailed { key } => self.postpone(key, turn),
+            Input::Purge { token } => self.purges.push_back(Purge { token, below: self.next, count: 0 }),
+            Input::Delete => turn.batch.push(Op::QueueDelete { id: self.id }),
+            Input::Settings(settings) => {
+                self.settings = settings;
+                turn.batch.push(Op::QueueChange { id: self.id, settings: self.settings.clone() });
+            }
+        }
+        Answer::Nothing
+    }
+
+    /// The lowest ticket whose durability this queue waits for.
+    pub fn awaits(&self) -> Option<Ticket> {
+        let levels = self.levels.iter().flatten().filter_map(|l| l.staged.front().map(|(ticket, _)| *ticket));
+        let others = [self.reserving.map(|(ticket, _)| ticket), self.held.front().map(|h| h.0), self.marks.awaits()];
+        levels.chain(others.into_iter().flatten()).min()
+    }
+
+    /// The monotonic time, µs, at which [`Queue::dispatch`] has something to do even if nothing else happens.
+    pub fn next_deadline(&self) -> Option<u64> {
+        if self.doomed.is_empty() {
+            return None;
+        }
+        self.doomed.values().filter_map(|d| d.retry_at_us).min()
+    }
+
+    /// Its figures.
+    pub fn stats(&self) -> Stats {
+        let lists = self.levels.iter().flatten().map(|l| &l.list);
+        let oldest = lists.filter_map(|l| l.live().find(|s| s.packed.state() != State::Staged));
+        Stats {
+            consumers: self.consumers.len() as u64,
+            credit: self.consumers.credit(),
+            oldest_arrived_ms: oldest.map(|s| s.packed.arrived_ms).min(),
+            ..self.counts.stats()
+        }
+    }
+
+    /// What was added to an entry since it was stored.
+    pub fn overlay(&self, level: u8, sequence: Sequence) -> Option<&Overlay> {
+        let list = &self.levels.get(usize::from(level))?.as_ref()?.list;
+        let slot = list.slot(list.find(sequence)?);
+        if slot.packed.history == NONE {
+            return None;
+        }
+        self.histories.get(slot.packed.history).overlay.as_deref()
+    }
+
+    /// Whether nothing is ready, or about to be loaded or returned, that this consumer could get: a drain is complete.
+    pub fn quiet_for(&self, consumer: ConsumerId) -> bool {
+        if self.consumers.leaving().is_some() {
+            return false;
+        }
+        if self.counts.of(State::Available) == 0 {
+            return true;
+        }
+        let Some(index) = self.consumers.index(consumer) else { return true };
+        let Some(below) = &self.consumers.get(index).refused_below else { return false };
+        self.levels.iter().enumerate().all(|(level, lists)| {
+            let Some(l) = lists else { return true };
+            let refused = |s| s < below[level] || self.exclusions.contains(consumer, level as u8, s);
+            !l.list.unrestricted_ready() && l.list.restricted().all(refused)
+        })
+    }
+
+    /// Draws a number. Answer: whether its reservation is not durable yet, so that nobody may see it before this turn's
+    /// ticket is: a later start must never draw it again.
+    fn draw(&mut self, turn: &mut Turn<'_>) -> (Sequence, bool) {
+        let sequence = self.next;
+        self.next += 1;
+        if self.reserving.is_none() && self.next + RESERVE / 2 >= self.reserved {
+            let up_to = self.reserved.max(self.next) + RESERVE;
+            turn.batch.push(Op::Reserve { queue: self.id, up_to });
+            self.reserving = Some((turn.ticket, up_to));
+        }
+        (sequence, sequence >= self.reserved)
+    }
+
+    pub(crate) fn level_mut(&mut self, level: u8) -> &mut Level {
+        self.levels[usize::from(level)].get_or_insert_default()
+    }
+
+    /// The list of a level that holds an entry.
+    pub(crate) fn list(&self, level: u8) -> &List {
+        &self.levels[usize::from(level)].as_ref().expect("a level with an entry").list
+    }
+
+    /// The list of a level that holds an entry.
+    pub(crate) fn list_mut(&mut self, level: u8) -> &mut List {
+        &mut self.levels[usize::from(level)].as_mut().expect("a level with an entry").list
+    }
+
+    pub(crate) fn find(&self, level: u8, sequence: Sequence) -> Option<Place> {
+        self.levels.get(usize::from(level))?.as_ref()?.list.find(sequence)
+    }
+
+    fn enqueue(&mut self, message: Enqueue, turn: &mut Turn<'_>) -> Sequence {
+        let Enqueue { head, content, stored, overlay } = message;
+        let persistent = head.persistent();
+        assert!(!persistent || stored.is_some(), "a persistent message is in the batch");
+        let (sequence, unreserved) = self.draw(turn);
+        let level = head.level();
+        // A non-persistent entry does not overtake a persistent one that waits for its flush (invariant 4).
+        let before = self.level_mut(level).staged.back().map(|(ticket, _)| *ticket);
+        let until = if persistent || unreserved { Some(turn.ticket) } else { before };
+        let state = State::birth(until.is_some());
+        let mut packed = Packed::new(head, content, state);
+        if let Some(stored) = stored {
+            packed.set(Flag::Stored, true);
+            self.store(sequence, head, stored, turn);
+        }
+        if let Some(overlay) = overlay {
+            let history = self.histories.add(level, sequence);
+            self.histories.get_mut(history).overlay = Some(overlay);
+            packed.history = history;
+            packed.set(Flag::Overlay, true);
+        }
+        self.counts.born(state, packed.length());
+        let l = self.level_mut(level);
+        l.list.push(Slot { sequence, packed });
+        if let Some(ticket) = until {
+            l.staged.push_back((ticket, sequence));
+        }
+        if persistent && self.counts.of(State::Available) == 0 && self.consumers.credit() > 0 {
+            self.mark(sequence, turn);
+        }
+        sequence
+    }
+
+    fn store(&mut self, sequence: Sequence, head: Head, content: Stored, turn: &mut Turn<'_>) {
+        let volatile = !head.persistent();
+        if volatile {
+            self.volatile = turn.ticket;
+        }
+        turn.batch.push(Op::Enqueue { queue: self.id, sequence, head, content, volatile });
+    }
+
+    /// Sees to it that the range of `sequence` is marked; true if the mark is in this turn's batch.
+    pub(crate) fn mark(&mut self, sequence: Sequence, turn: &mut Turn<'_>) -> bool {
+        let floor = self.levels.iter().flatten().filter_map(|l| l.list.floor()).min().unwrap_or(sequence);
+        let soon = self.counts.of(State::Available).min(self.consumers.credit());
+        self.marks.write(self.id, sequence, soon, floor, turn)
+    }
+
+    fn reserve(
+        &mut self,
+        head: Head,
+        content: Content,
+        stored: bool,
+        overlay: Box<Overlay>,
+        turn: &mut Turn<'_>,
+    ) -> Sequence {
+        let (sequence, _) = self.draw(turn);
+        let level = head.level();
+        let mut packed = Packed::new(head, content, State::birth(true));
+        packed.set(Flag::Stored, stored);
+        packed.set(Flag::Overlay, true);
+        packed.history = self.histories.add(level, sequence);
+        self.histories.get_mut(packed.history).overlay = Some(overlay);
+        self.counts.born(State::Staged, packed.length());
+        self.level_mut(level).list.push(Slot { sequence, packed });
+        sequence
+    }
+
+    fn on_arrived(&mut self, level: u8, sequence: Sequence, event: Event, turn: &mut Turn<'_>) {
+        // Only a reservation may be ended so: what waits for a flush of its own has a ticket.
+        if let Some(place) = self.find(level, sequence)
+            && self.list(level).slot(place).packed.state() == State::Staged
+        {
+            self.must(level, place, event, turn);
+        }
+    }
+
+    fn on_durable(&mut self, up_to: Ticket, turn: &mut Turn<'_>) {
+        self.durable = up_to;
+        self.marks.durable(up_to);
+        if let Some((ticket, reserved)) = self.reserving
+            && ticket <= up_to
+        {
+            self.reserved = reserved;
+            self.reserving = None;
+        }
+        for level in 0..10u8 {
+            while let Some(l) = &mut self.levels[usize::from(level)]
+                && let Some(&(ticket, sequence)) = l.staged.front()
+                && ticket <= up_to
+            {
+                l.staged.pop_front();
+                let place = l.list.find(sequence).expect("a staged entry is in its list");
+                self.must(level, place, Event::Durable, turn);
+            }
+        }
+        while let Some(&(ticket, level, sequence)) = self.held.front()
+            && ticket <= up_to
+        {
+            self.held.pop_front();
+            // It may have been purged meanwhile.
+            if let Some(place) = self.find(level, sequence) {
+                self.list_mut(level).slot_mut(place).packed.set(Flag::Held, false);
+            }
+        }
+    }
+
+    fn on_recovered(&mut self, entry: RecoveredEntry) {
+        let RecoveredEntry { key, head, content, deliveries, attempts, marked, overlay } = entry;
+        let (level, sequence) = (head.level(), key.sequence);
+        let mut packed = Packed::new(head, content, State::birth(false));
+        packed.set(Flag::Stored, true);
+        packed.set(Flag::Overlay, overlay.is_some());
+        if marked {
+            self.marks.recovered(sequence);
+        }
+        if marked || deliveries > 0 || attempts > 0 || overlay.is_some() {
+            let history = self.histories.add(level, sequence);
+            let h = self.histories.get_mut(history);
+            // Perhaps it was delivered before the crash without a record of it.
+            (h.deliveries, h.attempts, h.overlay) = (deliveries + u32::from(marked), attempts, overlay);
+            packed.history = history;
+        }
+        self.counts.recovered(packed.length());
+        self.next = self.next.max(sequence + 1);
+        self.level_mut(level).list.push(Slot { sequence, packed });
+    }
+
+    /// Lets `event` happen to an entry, and everything that follows from it by rule: figures, the order of what is ready, the
+    /// record. Nothing else changes a state.
+    pub(crate) fn change(
+        &mut self,
+        level: u8,
+        place: Place,
+        event: Event,
+        turn: &mut Turn<'_>,
+    ) -> Result<Transition, Illegal> {
+        let list = &mut self.levels[usize::from(level)].as_mut().expect("a level with an entry").list;
+        let slot = list.slot_mut(place);
+        let transition = slot.apply(event)?;
+        let restricted = slot.packed.has(Flag::Restricted);
+        let (stored, persistent) = (slot.packed.has(Flag::Stored), slot.packed.persistent());
+        let (sequence, length, history) = (slot.sequence, slot.packed.length(), slot.packed.history);
+        let deliveries = if history == NONE { 0 } else { self.histories.get(history).deliveries };
+        self.counts.changed(&transition, length, deliveries);
+        match transition.record {
+            Record::Acknowledge if stored => turn.batch.acknowledge(self.id, sequence),
+            Record::Redeliver => {
+                let h = self.histories.get_mut(history);
+                h.deliveries = h.deliveries.saturating_add(transition.deliveries);
+                h.attempts = h.attempts.saturating_add(transition.attempts);
+                if stored && persistent {
+                    slot.packed.set(Flag::Held, true);
+                    self.held.push_back((turn.ticket, level, sequence));
+                    turn.batch.push(Op::Redeliver {
+                        entry: packhorse_model::EntryKey { queue: self.id, sequence },
+                        deliveries: h.deliveries,
+                        attempts: h.attempts,
+                        overlay: h.overlay.clone(),
+                    });
+                    if self.consumers.credit() > 0 {
+                        turn.batch.require_flush();
+                    }
+                }
+            }
+            // The record of a relocation names its target: `relocate` writes it.
+            Record::None | Record::Acknowledge | Record::Relocate => {}
+        }
+        if transition.from == State::Available {
+            list.remove_ready(sequence, restricted);
+        }
+        match transition.to {
+            State::Available => {
+                list.add_ready(sequence, restricted);
+                if restricted {
+                    let exclusions = &self.exclusions;
+                    self.consumers.look_again(level, sequence, |c| exclusions.contains(c, level, sequence));
+                }
+            }
+            State::Gone => {
+                list.bury(place);
+                if history != NONE {
+                    self.histories.remove(history);
+                }
+                if restricted {
+                    self.exclusions.remove_entry(level, sequence);
+                }
+            }
+            _ => {}
+        }
+        Ok(transition)
+    }
+
+    /// [`Queue::change`] where the caller has seen that the event fits the state.
+    pub(crate) fn must(&mut self, level: u8, place: Place, event: Event, turn: &mut Turn<'_>) -> Transition {
+        match self.change(level, place, event, turn) {
+            Ok(transition) => transition,
+            Err(illegal) => panic!("queue {}: {illegal}", self.name),
+        }
+    }
+
+    /// Whether the record that holds this entry back is in this turn's batch.
+    pub(crate) fn held_by(&self, turn: &Turn<'_>) -> bool {
+        self.held.back().is_some_and(|(ticket, ..)| *ticket == turn.ticket)
+    }
+
+    /// Whether a body stored for memory's sake may still be on its way into the store.
+    pub(crate) fn volatile_pending(&self) -> bool {
+        self.volatile > self.durable
+    }
+
+    /// Checks the queue against its invariants by looking at every entry; a sentence if one is broken. For tests and
+    /// simulations.
+    pub fn audit(&self) -> Result<(), &'static str> {
+        let mut counted = [0u64; State::ALL.len()];
+        let mut bytes = 0;
+        let mut histories = 0;
+        for l in self.levels.iter().flatten() {
+            l.list.audit()?;
+            for slot in l.list.live() {
+                counted[slot.packed.state() as usize] += 1;
+                bytes += if slot.packed.state().in_depth() { slot.packed.length() } else { 0 };
+                if slot.packed.history == NONE {
+                    continue;
+                }
+                histories += 1;
+                let history = self.histories.get(slot.packed.history);
+                if (history.level, history.sequence) != (slot.packed.level(), slot.sequence) {
+                    return Err("a history belongs to another entry");
+                }
+            }
+        }
+        if State::ALL.iter().any(|s| counted[*s as usize] != self.counts.of(*s)) {
+            return Err("a state is miscounted");
+        }
+        if bytes != self.counts.stats().bytes {
+            return Err("the bytes are miscounted");
+        }
+        if histories != self.histories.len() {
+            return Err("a history has no entry");
+        }
+        if !self.counts.conserved() {
+            return Err("entries came or went uncounted");
+        }
+        self.consumers.audit()
+    }
+}

@@ -1,0 +1,161 @@
+//! Outcomes: what a consumer's word does to the entry that it was given.
+//!
+//! Must not know: protocols. A word is keyed by delivery, so that a late or repeated one does nothing (invariant 2).
+
+use crate::entry::{Event, State};
+use crate::history::{NOBODY, NONE};
+use crate::input::{DeliveryKey, Effect, Turn};
+use crate::list::Place;
+use crate::queue::Queue;
+use crate::slot::Flag;
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use packhorse_model::{Outcome, Reason};
+
+/// How an entry comes back.
+struct Return {
+    event: Event,
+    undeliverable_here: bool,
+    annotations: Bytes,
+}
+
+impl Return {
+    fn plain(event: Event) -> Return {
+        Return { event, undeliverable_here: false, annotations: Bytes::new() }
+    }
+}
+
+impl Queue {
+    pub(crate) fn settle(
+        &mut self,
+        key: DeliveryKey,
+        outcome: Outcome,
+        turn: &mut Turn<'_>,
+        out: &mut Vec<Effect>,
+    ) -> bool {
+        let Some(place) = self.delivery(key) else { return false };
+        let back = match outcome {
+            Outcome::Acknowledge => {
+                self.let_go(key.level, place);
+                self.must(key.level, place, Event::Acknowledge, turn);
+                return true;
+            }
+            Outcome::ReturnUnseen => Return::plain(Event::ReturnUnseen),
+            Outcome::ReturnLost { attempted: true } => Return::plain(Event::ReturnSeen),
+            Outcome::ReturnLost { attempted: false } => Return::plain(Event::ReturnLost),
+            Outcome::ReturnSeen { undeliverable_here, annotations } => {
+                Return { event: Event::ReturnSeen, undeliverable_here, annotations }
+            }
+            Outcome::ReturnModified { undeliverable_here, annotations } => {
+                let event = if annotations.is_empty() { Event::ReturnUnseen } else { Event::ReturnModified };
+                Return { event, undeliverable_here, annotations }
+            }
+            // There is nowhere further to go. It stays, and this consumer does not get it again, or it would be given to it
+            // and rejected for ever.
+            Outcome::Reject { .. } if self.dead_letters => {
+                Return { event: Event::ReturnSeen, undeliverable_here: true, annotations: Bytes::new() }
+            }
+            Outcome::Reject { detail } => {
+                self.let_go(key.level, place);
+                self.doom(key, place, Reason::Rejected, detail, out);
+                return true;
+            }
+        };
+        self.put_back(key, place, back, turn, out);
+        true
+    }
+
+    /// The place of the entry that a consumer holds under this key.
+    fn delivery(&self, key: DeliveryKey) -> Option<Place> {
+        let place = self.find(key.level, key.sequence)?;
+        let slot = self.list(key.level).slot(place);
+        if slot.packed.state() != State::Acquired {
+            return None;
+        }
+        let history = self.histories.get(slot.packed.history);
+        (history.epoch == key.epoch && history.consumer != NOBODY).then_some(place)
+    }
+
+    /// Takes an entry out of its consumer's hands.
+    fn let_go(&mut self, level: u8, place: Place) {
+        let index = self.list(level).slot(place).packed.history;
+        let history = self.histories.get_mut(index);
+        let consumer = core::mem::replace(&mut history.consumer, NOBODY);
+        self.histories.unlink(&mut self.consumers.get_mut(consumer).chain, index);
+    }
+
+    fn put_back(&mut self, key: DeliveryKey, place: Place, back: Return, turn: &mut Turn<'_>, out: &mut Vec<Effect>) {
+        let level = key.level;
+        let index = self.list(level).slot(place).packed.history;
+        let consumer = self.histories.get(index).consumer;
+        self.let_go(level, place);
+        let changed = !back.annotations.is_empty();
+        if changed {
+            let overlay = self.histories.get_mut(index).overlay.get_or_insert_default();
+            overlay.annotations = back.annotations;
+        }
+        let limit = self.settings.delivery_limit;
+        let attempts = self.histories.get(index).attempts + 1;
+        if back.event == Event::ReturnSeen && limit > 0 && attempts >= limit && !self.dead_letters {
+            self.doom(key, place, Reason::DeliveryLimit, String::new(), out);
+            return;
+        }
+        if back.undeliverable_here {
+            let id = self.consumers.get(consumer).id;
+            self.exclusions.add(id, level, key.sequence);
+            self.consumers.make_choosy(consumer);
+        }
+        let matters = back.event != Event::ReturnUnseen || self.histories.get(index).matters();
+        let slot = self.list_mut(level).slot_mut(place);
+        if back.undeliverable_here {
+            slot.packed.set(Flag::Restricted, true);
+        }
+        if changed {
+            slot.packed.set(Flag::Overlay, true);
+        }
+        if !matters {
+            slot.packed.history = NONE;
+            self.histories.remove(index);
+        }
+        self.must(level, place, back.event, turn);
+    }
+
+    /// Takes back what consumers that left still hold, oldest first, as far as `work` goes; true when nothing is left. The
+    /// oldest delivery of a lost consumer is the one its application was working on.
+    pub(crate) fn take_back(&mut self, work: &mut u32, turn: &mut Turn<'_>, out: &mut Vec<Effect>) -> bool {
+        while let Some(index) = self.consumers.leaving() {
+            loop {
+                let consumer = self.consumers.get(index);
+                let (id, leaving) = (consumer.id, consumer.leaving.expect("it is leaving"));
+                if consumer.chain.first == NONE {
+                    if *work == 0 {
+                        return false;
+                    }
+                    if !self.exclusions.forget_one_of(id) {
+                        break;
+                    }
+                    *work -= 1;
+                    continue;
+                }
+                if *work == 0 {
+                    return false;
+                }
+                *work -= 1;
+                let history = self.histories.get(consumer.chain.first);
+                let key = DeliveryKey { sequence: history.sequence, epoch: history.epoch, level: history.level };
+                let event = match (leaving.lost, leaving.oldest_is_back) {
+                    (false, _) => Event::ReturnUnseen,
+                    (true, false) => Event::ReturnSeen,
+                    (true, true) => Event::ReturnLost,
+                };
+                let place = self.delivery(key).expect("what a consumer holds is acquired");
+                self.put_back(key, place, Return::plain(event), turn, out);
+                self.consumers.get_mut(index).leaving =
+                    Some(crate::consumers::Leaving { oldest_is_back: true, ..leaving });
+            }
+            self.consumers.left();
+        }
+        true
+    }
+}
