@@ -21,7 +21,7 @@ const USAGE: &str = "\
 cargo xtask TASK
 
   test [--quick] [STEP…]     everything that must hold, or only the named steps; `cargo xtask test --list` names them
-  tidy                       what the compiler does not check: documents against code, headers, licences, …
+  tidy                       what the compiler does not check: documents against code, headers, licenses, …
   codegen [--check]          writes (or compares) the source that comes from core/amqp10/standard.toml
   crash-points [ARGS…]       crashes the journal at each of its disk operations and compares what is recovered
   bench quick [ARGS…]        one producer, one consumer, the release build, a first figure

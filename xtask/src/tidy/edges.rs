@@ -161,7 +161,7 @@ fn paths_known(tree: &Tree<'_>, package: &Package, word: &str, meaning: &Word) -
     let source = format!("{}/src/", package.folder);
     for file in tree.ending(".rs").filter(|file| file.starts_with(&source)) {
         for (number, line) in shipped(&tree.read(file)?) {
-            if let Some(path) = meaning.paths.iter().find(|path| line.contains(path.as_str())) {
+            if let Some(path) = meaning.paths.iter().find(|path| mentions(line, path)) {
                 let what = format!("must not know {word}, but names `{path}`");
                 findings.push(Finding::new(
                     format!("{file}:{number}"),
@@ -172,6 +172,15 @@ fn paths_known(tree: &Tree<'_>, package: &Package, word: &str, meaning: &Word) -
         }
     }
     Ok(findings)
+}
+
+/// Whether the line has the path as a whole: `.await` is not in `.awaiting`.
+fn mentions(line: &str, path: &str) -> bool {
+    line.match_indices(path).any(|(at, _)| {
+        let part_of_a_word = |c: char| c.is_alphanumeric() || c == '_';
+        let before = path.starts_with(part_of_a_word) && line[..at].ends_with(part_of_a_word);
+        !before && !line[at + path.len()..].starts_with(part_of_a_word)
+    })
 }
 
 /// The lines that are neither comments nor the test module at the end of the file, with their numbers.
@@ -243,6 +252,12 @@ mod tests {
         let pattern = |text: &str| vec![text.to_owned()];
         assert!(names(&pattern("core/*"), "core/model") && !names(&pattern("core/*"), "shell/net"));
         assert!(names(&pattern("*"), "xtask") && !names(&pattern("core/model"), "core/model2"));
+    }
+
+    #[test]
+    fn a_path_is_found_whole_only() {
+        assert!(mentions("use std::net::TcpStream;", "std::net") && mentions("x.await?", ".await"));
+        assert!(!mentions("self.awaiting.len()", ".await") && !mentions("unasync fn", "async fn"));
     }
 
     #[test]
