@@ -8,6 +8,7 @@ mod codegen;
 mod command;
 mod crash_points;
 mod interop;
+mod readme;
 mod record;
 mod steps;
 mod test;

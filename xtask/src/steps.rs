@@ -5,7 +5,7 @@
 
 use crate::record::Record;
 use crate::workspace::Metadata;
-use crate::{codegen, command, crash_points, interop, tidy};
+use crate::{codegen, command, crash_points, interop, readme, tidy};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,6 +32,7 @@ pub(crate) const STEPS: &[Step] = &[
     Step { name: "clippy", what: "no warning in any target of any member", quick: true, run: clippy },
     Step { name: "build", what: "every member with its tests and examples", quick: true, run: build },
     Step { name: "unit", what: "cargo test of every member, real-process tests among them", quick: true, run: unit },
+    Step { name: "readme", what: "the binary takes the command lines of the README", quick: true, run: command_lines },
     Step { name: "crash-points", what: "the journal stopped at each disk operation", quick: true, run: crash },
     Step { name: "interop", what: "foreign clients against the broker", quick: false, run: matrix },
 ];
@@ -272,6 +273,27 @@ fn summary(finished: command::Finished) -> Result<Outcome, String> {
     } else {
         Err(format!("{}\n{}, which does not fit `{line}`", finished.tail(), finished.status))
     }
+}
+
+fn command_lines(context: &mut Context) -> Result<Outcome, String> {
+    let text = fs::read_to_string(context.root.join("README.md"))
+        .map_err(|error| format!("cannot read README.md: {error}"))?;
+    let binary = context.built(&["packhorse"])?.program("packhorse")?.0.to_owned();
+    let mut outcome = Outcome::default();
+    for arguments in readme::commands(&text) {
+        let finished = command::run(Command::new(&binary).args(&arguments).arg("--help"), &context.logs, "readme")?;
+        if finished.ok {
+            outcome.passed += 1;
+        } else {
+            outcome.failed += 1;
+            outcome.text.push_str(&format!(
+                "README.md has `packhorse {}`:\n{}\n",
+                arguments.join(" "),
+                finished.tail()
+            ));
+        }
+    }
+    if outcome == Outcome::default() { Err("README.md shows no command line any more".to_owned()) } else { Ok(outcome) }
 }
 
 fn crash(context: &mut Context) -> Result<Outcome, String> {
