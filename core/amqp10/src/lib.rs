@@ -6,6 +6,7 @@
 extern crate alloc;
 
 pub mod codec;
+pub mod engine;
 mod limits;
 pub mod message;
 
