@@ -76,6 +76,8 @@ pub struct Connection {
     pub(crate) waiting: bool,
     /// Nothing more is read or said.
     pub(crate) over: bool,
+    /// Where the peer's frames end is not known any more: what it sends is dropped unread.
+    deaf: bool,
     pub(crate) sasl: super::sasl::Sasl,
     pub(crate) header_sent: bool,
     pub(crate) open_sent: bool,
@@ -107,6 +109,8 @@ pub struct Connection {
     pub(crate) dirty_links: Vec<LinkId>,
     /// Events that came beside another one.
     pub(crate) pending: VecDeque<Emit>,
+    /// Links whose frame that aborts a delivery waits for the window.
+    pub(crate) owed_aborts: u32,
     /// For encoding a delivery's state before it is compared.
     pub(crate) scratch: Vec<u8>,
 }
@@ -176,6 +180,7 @@ impl Connection {
             expect: Expect::FirstHeader,
             waiting: false,
             over: false,
+            deaf: false,
             sasl: super::sasl::Sasl::default(),
             header_sent: false,
             open_sent: false,
@@ -197,6 +202,7 @@ impl Connection {
             dirty_sessions: Vec::new(),
             dirty_links: Vec::new(),
             pending: VecDeque::new(),
+            owed_aborts: 0,
             scratch: Vec::new(),
         }
     }
@@ -219,7 +225,7 @@ impl Connection {
             if let Some(emit) = self.pending.pop_front() {
                 return Ok(Some(emit.event(&[], &self.set.limits)));
             }
-            if self.over {
+            if self.over || self.deaf {
                 input.drop_all(&mut self.taken);
                 return Ok(None);
             }
@@ -280,11 +286,10 @@ impl Connection {
 
     /// A fault in the outer form of the input: where frames end is not known any more, nothing further can be read.
     fn fault<'i>(&mut self, fault: Fault, input: &mut Input<'_>, now_ms: u64) -> Result<Option<Event<'i>>, Fault> {
+        // The socket stays open for a while, so that our `close` is read before the end of the stream is seen.
+        self.deaf = true;
         input.drop_all(&mut self.taken);
-        let mute = self.close_sent;
-        let fault = self.fail(fault, now_ms);
-        self.over = true;
-        if mute { Ok(None) } else { Err(fault) }
+        if self.close_sent { Ok(None) } else { Err(self.fail(fault, now_ms)) }
     }
 
     /// Answers a fault of the connection and says it again.
@@ -378,14 +383,13 @@ impl Connection {
     }
 
     fn on_frame(&mut self, bytes: &[u8], now_ms: u64) -> Result<Option<Emit>, Fault> {
-        let limits = self.set.limits;
         let header = match FrameHeader::parse(bytes, u32::MAX, FrameKind::Amqp) {
             Ok(Some(header)) => header,
             Ok(None) => return Ok(None),
             Err(error) => return Err(decode_fault(&error)),
         };
         let body = header.body(bytes);
-        let decoded = Performative::decode(body, &limits);
+        let decoded = Performative::decode(body, &self.set.limits);
         if self.close_sent {
             //= amqp10 2.4.6 (after our `close` the peer's input is discarded until its own)
             return Ok(match decoded {
@@ -534,7 +538,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the socket should be closed once the output is written.
+    /// Whether the socket should be closed once the output is written. (If the peer closes it before: drop the connection.)
     #[must_use]
     pub fn wants_close(&self) -> bool {
         self.over

@@ -587,8 +587,10 @@ impl Connection {
             link.peer_attached(attach);
         }
         if role == Role::Receiver && attach.initial_delivery_count.is_none() {
+            // Refused before the caller heard of it.
             let text = format!("attach of sender \"{}\" without initial-delivery-count", shown(attach.name));
-            return Ok(self.fail_link(id, Fault::new("amqp:invalid-field", text)));
+            self.fail_link(id, Fault::new("amqp:invalid-field", text));
+            return Ok(None);
         }
         let kind = Kind::Attach { session, link: id, token: 0, role, answer: false, refused: false, stolen };
         Ok(Some(Emit::framed(kind, frame, body)))

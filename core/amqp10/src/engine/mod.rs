@@ -17,6 +17,22 @@
 //! if conn.wants_close() && conn.output_len() == 0 { /* close the socket */ }
 //! ```
 //!
+//! # Commands
+//!
+//! | about | commands |
+//! |---|---|
+//! | login, server | [`Connection::sasl_mechanisms`] (before the first `next`), `sasl_challenge`, `sasl_outcome` |
+//! | login, client | `sasl_init`, `sasl_response` |
+//! | connection | `open`, `close`, `flush`, `on_tick`, `next_deadline`, `set_reading`, `wants_close`, `wants_read`, `phase` |
+//! | session | `begin`, `end`, `probe`, `set_session_token`, `session_window` |
+//! | link | `attach`, `accept_link`, `refuse_link`, `detach`, `steal`, `set_link_token`, `forget_deliveries` |
+//! | receiving | `grant`, `drain`, `credit`, `settle_incoming`, `set_incoming_token` |
+//! | sending | `sendable`, `fits`, `send`; `begin_delivery`, `send_chunk`, `abort_delivery`; `drained`, `set_available`, `settle_outgoing` |
+//!
+//! Answers that the caller owes: `open` to [`Event::Opened`] (server), `accept_link` or `refuse_link` to [`Event::Attach`] that is
+//! no answer, `detach` to [`Event::Detached`], `end` to [`Event::SessionEnded`], `close` to [`Event::Closed`], each unless it says
+//! `answered`; `drained` to [`Event::Credit`] with `drain`, once all that is ready was sent. A peer's `begin` is answered by the engine.
+//!
 //! # Order
 //!
 //! Everything the peer sent before a `detach`, `end`, `close` or the end of the stream takes effect before it. What we

@@ -117,6 +117,15 @@ impl Connection {
         if params.tag.is_some_and(|tag| tag.is_empty() || tag.len() > TAG_MAX) {
             return Err(Misuse::BadTag);
         }
+        if let Some(state) = params.state
+            && !matches!(state, DeliveryState::Accepted | DeliveryState::Released | DeliveryState::Received(_))
+        {
+            let mut encoded = Vec::new();
+            state.encode(&mut encoded);
+            if encoded.len() + FIRST_OVERHEAD > self.peer_frame as usize {
+                return Err(Misuse::TooLarge);
+            }
+        }
         match (link.snd_mode, params.settled) {
             //= amqp10 2.7.5
             (SenderSettleMode::Unsettled, true) | (SenderSettleMode::Settled, false) => Err(Misuse::SettleMode),
@@ -390,23 +399,21 @@ impl Connection {
         if let Some(session) = self.session_mut(session) {
             session.outgoing.remove(delivery);
         }
-        self.send_abort(link);
+        if !self.send_abort(link) {
+            self.owed_aborts += 1;
+        }
         Ok(())
     }
 
-    /// Writes the frame that aborts, if it is owed and the window allows.
-    fn send_abort(&mut self, id: LinkId) {
-        let Some(link) = self.link(id) else { return };
-        let Some(outgoing) = link.outgoing.as_ref().filter(|outgoing| outgoing.aborted) else { return };
-        let transfer = Transfer {
-            handle: link.handle,
-            delivery_id: outgoing.id.map(|id| id.0),
-            aborted: true,
-            ..Transfer::default()
-        };
+    /// Writes the frame that aborts, if the window allows. Tells whether it did.
+    fn send_abort(&mut self, id: LinkId) -> bool {
+        let Some(link) = self.link(id) else { return true };
+        let Some(outgoing) = link.outgoing.as_ref().filter(|outgoing| outgoing.aborted) else { return true };
+        let delivery_id = outgoing.id.map(|id| id.0);
+        let transfer = Transfer { handle: link.handle, delivery_id, aborted: true, ..Transfer::default() };
         let session = link.session;
         if self.write_transfer(session, &transfer, &mut Pieces::new(&[]), true, 0).is_none() {
-            return;
+            return false;
         }
         if let Some(link) = self.link_mut(id) {
             link.outgoing = None;
@@ -414,15 +421,22 @@ impl Connection {
                 self.mark_link(id);
             }
         }
+        true
     }
 
-    /// The window has opened: aborts that waited for it go first.
+    /// The window of a session has opened: aborts that waited for it go first.
     pub(crate) fn send_owed_aborts(&mut self, session: SessionId) {
-        let owed =
-            |link: &Link| link.session == session && link.outgoing.as_ref().is_some_and(|outgoing| outgoing.aborted);
-        let due: Vec<LinkId> = self.links.iter_mut().filter(|link| owed(link)).map(|link| link.id).collect();
-        for link in due {
-            self.send_abort(link);
+        if self.owed_aborts == 0 {
+            return;
+        }
+        let owed = |link: &Link| link.outgoing.as_ref().is_some_and(|outgoing| outgoing.aborted);
+        let due: Vec<LinkId> = self.links.iter().filter(|link| owed(link)).map(|link| link.id).collect();
+        self.owed_aborts = 0;
+        for id in due {
+            let here = self.link(id).is_some_and(|link| link.session == session);
+            if !here || !self.send_abort(id) {
+                self.owed_aborts += 1;
+            }
         }
     }
 }

@@ -70,8 +70,8 @@ impl<T> Slab<T> {
     }
 
     /// All values, in order of index.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.slots.iter_mut().filter_map(|slot| slot.value.as_mut())
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().filter_map(|slot| slot.value.as_ref())
     }
 }
 
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(slab.get(i, g), None);
         assert_eq!(slab.get_mut(i2, g2), Some(&mut 'b'));
         assert_eq!(slab.len(), 1);
-        assert_eq!(slab.iter_mut().count(), 1);
+        assert_eq!(slab.iter().count(), 1);
     }
 
     #[test]

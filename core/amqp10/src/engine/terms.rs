@@ -184,7 +184,7 @@ pub enum Misuse {
     NameInUse,
     /// No delivery can be sent on the link now, see [`super::Connection::sendable`].
     NotSendable,
-    /// The message exceeds the peer's `max-message-size`.
+    /// The message exceeds the peer's `max-message-size`, or its state the peer's `max-frame-size`.
     TooLarge,
     /// A settled delivery on a link whose sender leaves all unsettled, or the other way round (amqp10 2.7.5).
     SettleMode,
