@@ -4,9 +4,13 @@
 #![no_std]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 pub mod codec;
 pub mod engine;
+#[doc(hidden)]
+pub mod fuzz;
 mod limits;
 pub mod message;
 

@@ -19,3 +19,6 @@ pub use frame::{FrameHeader, FrameKind, PROTOCOL_HEADER, SASL_PROTOCOL_HEADER};
 pub use generated::*;
 pub use union::{AttachTarget, DeliveryState, MessageId, Outcome};
 pub use value::{Array, Data, List, Map, Symbols, Value};
+
+#[cfg(test)]
+mod tests;

@@ -459,7 +459,8 @@ impl<'a> Array<'a> {
     pub fn iter(&self) -> impl Iterator<Item = Data<'a>> + use<'a> {
         let (code, count) = (self.element, self.count);
         let mut cursor = Cursor::new(self.items);
-        (0..count).map_while(move |_| data(code, &mut cursor).ok())
+        // A text that was not looked at and is none shows as null; what follows it is not lost.
+        (0..count).map(move |_| data(code, &mut cursor).unwrap_or(Data::Null))
     }
 }
 
