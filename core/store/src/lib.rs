@@ -10,14 +10,22 @@
 extern crate alloc;
 
 mod batch;
+#[cfg(feature = "contract")]
+pub mod contract;
 mod event;
+mod image;
+mod memory;
 mod op;
 
 pub use batch::{Batch, Ticket};
 pub use event::{Event, Failure, Load, LoadLarge, Loaded, LoadedBody, Recovered, RecoveredEntry, StoreStatus};
+pub use memory::{Memory, MemoryStore};
 pub use op::{Body, LargeOp, Op, Stored};
 
 use alloc::vec::Vec;
+
+/// How many numbers each start reserves for a queue beyond those reserved before (`spec/entry.md`, "Identity and order").
+pub const RESERVE: u64 = 1 << 20;
 
 /// One shard's handle on the store. Called per turn, never per message. Never blocks, never promises a place.
 pub trait Store {
@@ -30,7 +38,7 @@ pub trait Store {
     /// One step in the life of a large message's file. Steps of one file take effect in order.
     fn large(&mut self, op: LargeOp);
 
-    /// Asks for bodies; answered by [`Event::Loaded`].
+    /// Asks for bodies; answered by [`Event::Loaded`]. An entry whose batch is not durable yet may be missing from the answer.
     fn load(&mut self, load: Load);
 
     /// Asks for a part of a large message; answered by [`Event::LargeLoaded`].
@@ -40,7 +48,8 @@ pub trait Store {
     fn poll(&mut self, out: &mut Vec<Event>);
 
     /// Appends at most `limit` recovered things, all queues first and then this shard's entries, each queue's in
-    /// sequence order; false when there is nothing more. Called before the first submit only.
+    /// sequence order; false when there is nothing more. Called before the first submit only. Each start gives every queue
+    /// numbers that no earlier start could draw: it begins at the highest number reserved before, and reserves [`RESERVE`] more.
     fn recover(&mut self, limit: usize, out: &mut Vec<Recovered>) -> bool;
 
     /// The number of this start of the store: 1 the first time, + 1 each start, never reused.

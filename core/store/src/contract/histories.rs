@@ -1,0 +1,182 @@
+//! Random histories: whatever happened, a crash leaves the fold of some prefix of each shard's batches.
+
+use super::{Build, Found, Make, StoreUnderTest, bodies, dead_letter, head, overlay, recover};
+use crate::image::Image;
+use crate::memory::mix;
+use crate::{Load, Op, Recovered, Ticket};
+use alloc::vec;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use packhorse_model::{EntryKey, QueueId, Sequence, ShardId};
+
+/// Two queues for each shard, and one with a line for each batch, which tells how many batches survived.
+const SHARDS: u16 = 2;
+const QUEUES: [[QueueId; 3]; 2] = [[QueueId(2), QueueId(4), QueueId(6)], [QueueId(3), QueueId(5), QueueId(7)]];
+
+/// A generator for the test's choices.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = mix(self.0);
+        self.0 % n
+    }
+}
+
+/// A batch as it was submitted.
+#[derive(Clone)]
+struct Said {
+    shard: u16,
+    ops: Vec<Op>,
+    pieces: Vec<Bytes>,
+}
+
+/// Random batches over two shards with crashes and stops between; after each start the store is compared with the fold of
+/// what survived.
+pub fn any_history_folds_to_the_same_facts<S: StoreUnderTest>(make: Make<'_, S>) {
+    for seed in 0..8 {
+        history(make, seed);
+    }
+}
+
+fn history<S: StoreUnderTest>(make: Make<'_, S>, seed: u64) {
+    let mut dice = Dice(seed);
+    let mut store = make(SHARDS);
+    recover(&mut store, SHARDS);
+    let mut image = Image::default();
+    image.start();
+    let mut build = Build::default();
+    for (n, name) in ["a", "b", "c", "d", "e", "f"].into_iter().enumerate() {
+        // Ids are drawn ascending.
+        build = build.queue(QUEUES[n % 2][n / 2], name);
+    }
+    let (ops, pieces) = build.0.clone().into_parts();
+    image.apply(&ops, &pieces);
+    build.submit(&mut store, 0);
+    store.settle();
+    for run in 0..4u64 {
+        // What each queue has, and where its numbers go on; the lines of the third queue count batches.
+        let found = facts(&image);
+        let mut next = QUEUES.map(|ids| ids.map(|id| found.queues.get(&id).map_or(0, |q| q.2)));
+        if run == 0 {
+            next = [[0; 3]; 2];
+        }
+        let first_line = next;
+        let mut alive = QUEUES.map(|ids| ids.map(|id| found.sequences(id)));
+        let mut said: Vec<Said> = Vec::new();
+        let mut settled = [0u64; 2];
+        for n in 0..12 {
+            let shard = dice.below(2) as usize;
+            let build = batch(&mut dice, shard, &mut next, &mut alive);
+            let (ops, pieces) = build.0.clone().into_parts();
+            said.push(Said { shard: shard as u16, ops, pieces });
+            let ticket = build.submit(&mut store, shard as u16);
+            assert!(ticket > Ticket(0));
+            if dice.below(5) == 0 || n == 3 {
+                store.settle();
+                settled = [0, 1].map(|shard| said.iter().filter(|s| s.shard == shard).count() as u64);
+            }
+        }
+        let orderly = dice.below(4) == 0;
+        store = if orderly { store.restart(SHARDS) } else { store.crash(SHARDS, dice.below(1 << 40)) };
+        let found = recover(&mut store, SHARDS);
+        let mut kept = [0u64; 2];
+        for shard in 0..2 {
+            let lines = found.sequences(QUEUES[shard][2]);
+            kept[shard] = lines.iter().filter(|s| **s >= first_line[shard][2]).count() as u64;
+            let submitted = said.iter().filter(|s| usize::from(s.shard) == shard).count() as u64;
+            let least = if orderly { submitted } else { settled[shard] };
+            assert!((least..=submitted).contains(&kept[shard]), "seed {seed} run {run}: {kept:?} of {submitted}");
+        }
+        let mut seen = [0u64; 2];
+        for batch in &said {
+            let shard = usize::from(batch.shard);
+            seen[shard] += 1;
+            if seen[shard] <= kept[shard] {
+                image.apply(&batch.ops, &batch.pieces);
+            }
+        }
+        image.start();
+        let expected = facts(&image);
+        assert_eq!(found, expected, "seed {seed} run {run}, kept {kept:?}");
+        for id in QUEUES.iter().flatten() {
+            for level in [0, 4, 9] {
+                let all = image.load(Load { queue: *id, level, from: 0, count: u32::MAX, bytes: u32::MAX });
+                let expected: Vec<(Sequence, Vec<u8>)> = all
+                    .bodies
+                    .iter()
+                    .filter_map(|b| {
+                        let (offset, length) = b.range?;
+                        Some((b.sequence, all.buffer[offset as usize..(offset + length) as usize].to_vec()))
+                    })
+                    .collect();
+                assert_eq!(bodies(&mut store, SHARDS, *id, level), expected, "seed {seed} run {run} queue {id}");
+            }
+        }
+    }
+}
+
+/// A random batch of a shard: enqueues, acknowledgements, redeliveries, moves within the shard, marks, and its line.
+fn batch(dice: &mut Dice, shard: usize, next: &mut [[Sequence; 3]; 2], alive: &mut [[Vec<Sequence>; 3]; 2]) -> Build {
+    let mut build = Build::default();
+    let mut draw = |queue: usize| {
+        next[shard][queue] += 1;
+        next[shard][queue] - 1
+    };
+    for _ in 0..dice.below(6) {
+        let queue = dice.below(2) as usize;
+        let id = QUEUES[shard][queue];
+        let pick = match alive[shard][queue].len() as u64 {
+            0 => None,
+            n => Some(dice.below(n) as usize),
+        };
+        match (dice.below(8), pick) {
+            (0 | 1, Some(at)) => build = build.acknowledge(id, alive[shard][queue].remove(at)),
+            (2, Some(at)) => {
+                let entry = EntryKey { queue: id, sequence: alive[shard][queue][at] };
+                let overlay = (dice.below(2) == 0).then(|| overlay("some"));
+                let deliveries = dice.below(9) as u32;
+                build = build.op(Op::Redeliver { entry, deliveries, attempts: deliveries / 2, overlay });
+            }
+            (3, Some(at)) => {
+                let from = EntryKey { queue: id, sequence: alive[shard][queue].remove(at) };
+                let to = EntryKey { queue: QUEUES[shard][1 - queue], sequence: draw(1 - queue) };
+                alive[shard][1 - queue].push(to.sequence);
+                let overlay = dead_letter(from.sequence);
+                build = build.op(Op::Relocate { from, to, head: head(9), deliveries: 1, attempts: 0, overlay });
+            }
+            (4, Some(at)) => {
+                let first = alive[shard][queue][at] / 256 * 256;
+                build = build.op(Op::DispatchMark { queue: id, first, count: 256 });
+            }
+            _ => {
+                let sequence = draw(queue);
+                let body = vec![sequence as u8; [0, 10, 900][dice.below(3) as usize]];
+                let volatile = dice.below(6) == 0;
+                build = build.enqueue_at(id, sequence, head([0, 4, 9][dice.below(3) as usize]), &body, volatile);
+                alive[shard][queue].push(sequence);
+            }
+        }
+    }
+    build.enqueue(QUEUES[shard][2], draw(2), b"line")
+}
+
+/// What a start over this image finds.
+fn facts(image: &Image) -> Found {
+    let mut found = Found::default();
+    for thing in image.recover_queues() {
+        match thing {
+            Recovered::Queue { id, name, settings, next, reserved } => {
+                found.queues.insert(id, (name, settings, next, reserved));
+            }
+            Recovered::NextQueueId(id) => found.next_queue = id.0,
+            Recovered::Entry(_) => unreachable!("an image tells queues here"),
+        }
+    }
+    let mut after = None;
+    while let Some(entry) = image.recover_after(after, |id| id.owner(SHARDS) <= ShardId(SHARDS)) {
+        after = Some(entry.key);
+        found.entries.insert(entry.key, entry);
+    }
+    found
+}

@@ -1,0 +1,269 @@
+//! What operations mean: the fold of a log into the facts that a start recovers. The plainest possible code, for every other
+//! store is compared with it.
+//!
+//! Must not know: tickets, flushes, shards.
+
+use crate::{LargeOp, Load, Loaded, LoadedBody, Op, RESERVE, Recovered, RecoveredEntry, Stored};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use bytes::Bytes;
+use core::ops::Bound::{Excluded, Unbounded};
+use packhorse_model::{
+    Content, EntryKey, Head, LargeId, Overlay, QueueId, QueueName, QueueSettings, Resident, Sequence,
+};
+
+#[derive(Clone, Debug)]
+struct Entry {
+    head: Head,
+    content: Stuff,
+    volatile: bool,
+    deliveries: u32,
+    attempts: u32,
+    overlay: Option<Box<Overlay>>,
+}
+
+#[derive(Clone, Debug)]
+enum Stuff {
+    Bytes(Bytes),
+    Large { id: LargeId, length: u64 },
+}
+
+#[derive(Clone, Debug)]
+struct Queue {
+    name: QueueName,
+    settings: QueueSettings,
+    next: Sequence,
+    reserved: Sequence,
+    entries: BTreeMap<Sequence, Entry>,
+    /// First and last number of each marked range.
+    marks: BTreeSet<(Sequence, Sequence)>,
+}
+
+#[derive(Clone, Debug)]
+struct File {
+    bytes: Vec<u8>,
+    synced: bool,
+}
+
+/// All facts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Image {
+    queues: BTreeMap<QueueId, Queue>,
+    next_queue: u64,
+    files: BTreeMap<LargeId, File>,
+}
+
+impl Image {
+    /// Applies one batch.
+    pub(crate) fn apply(&mut self, ops: &[Op], pieces: &[Bytes]) {
+        for op in ops {
+            self.apply_one(op, pieces);
+        }
+    }
+
+    fn apply_one(&mut self, op: &Op, pieces: &[Bytes]) {
+        match op {
+            Op::Enqueue { queue, sequence, head, content, volatile } => {
+                let content = match *content {
+                    Stored::Body(b) => {
+                        let (from, to) = (b.offset as usize, (b.offset + b.length) as usize);
+                        Stuff::Bytes(pieces[b.piece as usize].slice(from..to))
+                    }
+                    Stored::Large { id, length } => {
+                        let file = self.files.get(&id);
+                        assert!(
+                            file.is_some_and(|f| f.synced && f.bytes.len() as u64 == length),
+                            "an Enqueue refers to a file that is whole and synced"
+                        );
+                        Stuff::Large { id, length }
+                    }
+                };
+                let entry =
+                    Entry { head: *head, content, volatile: *volatile, deliveries: 0, attempts: 0, overlay: None };
+                if let Some(q) = self.queues.get_mut(queue) {
+                    let before = q.entries.insert(*sequence, entry);
+                    assert!(before.is_none(), "a number is drawn once");
+                }
+            }
+            Op::Acknowledge { queue, first, last } => {
+                if let Some(q) = self.queues.get_mut(queue) {
+                    while let Some((&sequence, _)) = q.entries.range(*first..=*last).next() {
+                        q.entries.remove(&sequence);
+                    }
+                }
+            }
+            Op::Redeliver { entry, deliveries, attempts, overlay } => {
+                if let Some(e) = self.entry(entry) {
+                    (e.deliveries, e.attempts) = (*deliveries, *attempts);
+                    if overlay.is_some() {
+                        e.overlay.clone_from(overlay);
+                    }
+                }
+            }
+            Op::Relocate { from, to, head, deliveries, attempts, overlay } => {
+                let moved = self.queues.get_mut(&from.queue).and_then(|q| q.entries.remove(&from.sequence));
+                if let (Some(moved), Some(q)) = (moved, self.queues.get_mut(&to.queue)) {
+                    let entry = Entry {
+                        head: *head,
+                        deliveries: *deliveries,
+                        attempts: *attempts,
+                        overlay: Some(overlay.clone()),
+                        ..moved
+                    };
+                    let before = q.entries.insert(to.sequence, entry);
+                    assert!(before.is_none(), "a number is drawn once");
+                }
+            }
+            Op::DispatchMark { queue, first, count } => {
+                if let Some(q) = self.queues.get_mut(queue)
+                    && *count > 0
+                {
+                    q.marks.insert((*first, first + u64::from(*count) - 1));
+                }
+            }
+            Op::QueueCreate { id, name, settings, reserved } => {
+                assert!(id.0 >= self.next_queue, "a queue's id is never used again");
+                self.next_queue = id.0 + 1;
+                let queue = Queue {
+                    name: name.clone(),
+                    settings: settings.clone(),
+                    next: 0,
+                    reserved: *reserved,
+                    entries: BTreeMap::new(),
+                    marks: BTreeSet::new(),
+                };
+                self.queues.insert(*id, queue);
+            }
+            Op::QueueChange { id, settings } => {
+                if let Some(q) = self.queues.get_mut(id) {
+                    q.settings = settings.clone();
+                }
+            }
+            Op::QueueDelete { id } => {
+                self.queues.remove(id);
+            }
+            Op::Reserve { queue, up_to } => {
+                if let Some(q) = self.queues.get_mut(queue) {
+                    q.reserved = q.reserved.max(*up_to);
+                }
+            }
+        }
+    }
+
+    fn entry(&mut self, key: &EntryKey) -> Option<&mut Entry> {
+        self.queues.get_mut(&key.queue)?.entries.get_mut(&key.sequence)
+    }
+
+    /// Applies a step of a large file; the file's length then, unless the file is not there any more.
+    pub(crate) fn large(&mut self, op: &LargeOp) -> Option<u64> {
+        match op {
+            LargeOp::Begin { id } => {
+                let before = self.files.insert(*id, File { bytes: Vec::new(), synced: false });
+                assert!(before.is_none(), "a large message's id is used once");
+                Some(0)
+            }
+            LargeOp::Chunk { id, bytes } => {
+                let file = self.files.get_mut(id)?;
+                file.bytes.extend_from_slice(bytes);
+                Some(file.bytes.len() as u64)
+            }
+            LargeOp::End { id } => {
+                let file = self.files.get_mut(id)?;
+                file.synced = true;
+                Some(file.bytes.len() as u64)
+            }
+            LargeOp::Abort { id } => {
+                self.files.remove(id);
+                None
+            }
+        }
+    }
+
+    /// A part of a large file.
+    pub(crate) fn read_large(&self, id: LargeId, offset: u64, length: u32) -> Option<Bytes> {
+        let file = self.files.get(&id)?;
+        let from = (offset as usize).min(file.bytes.len());
+        let to = (from + length as usize).min(file.bytes.len());
+        Some(Bytes::copy_from_slice(&file.bytes[from..to]))
+    }
+
+    /// What a crash or a stop leaves for the next start, with that start's jump of the numbers.
+    pub(crate) fn start(&mut self) {
+        for queue in self.queues.values_mut() {
+            queue.entries.retain(|_, e| !e.volatile);
+            queue.next = queue.reserved;
+            queue.reserved += RESERVE;
+        }
+        let entries = self.queues.values().flat_map(|q| q.entries.values());
+        let used: BTreeSet<LargeId> = entries
+            .filter_map(|e| match e.content {
+                Stuff::Large { id, .. } => Some(id),
+                Stuff::Bytes(_) => None,
+            })
+            .collect();
+        self.files.retain(|id, _| used.contains(id));
+    }
+
+    /// All queues, then the lowest id that no queue had.
+    pub(crate) fn recover_queues(&self) -> Vec<Recovered> {
+        let queues = self.queues.iter().map(|(id, q)| Recovered::Queue {
+            id: *id,
+            name: q.name.clone(),
+            settings: q.settings.clone(),
+            next: q.next,
+            reserved: q.reserved,
+        });
+        queues.chain([Recovered::NextQueueId(QueueId(self.next_queue))]).collect()
+    }
+
+    /// The first entry after `after`, in queues that `owned` names.
+    pub(crate) fn recover_after(
+        &self,
+        after: Option<EntryKey>,
+        owned: impl Fn(QueueId) -> bool,
+    ) -> Option<RecoveredEntry> {
+        let (from, mut below) = after.map_or((QueueId(0), None), |key| (key.queue, Some(key.sequence)));
+        for (id, q) in self.queues.range(from..).filter(|(id, _)| owned(**id)) {
+            let below = if *id == from { below.take() } else { None };
+            let next = q.entries.range((below.map_or(Unbounded, Excluded), Unbounded)).next();
+            if let Some((sequence, e)) = next {
+                return Some(RecoveredEntry {
+                    key: EntryKey { queue: *id, sequence: *sequence },
+                    head: e.head,
+                    content: match &e.content {
+                        Stuff::Bytes(bytes) => {
+                            Content::Body(Resident { buffer: 0, offset: 0, length: bytes.len() as u32 })
+                        }
+                        Stuff::Large { id, length } => Content::Large { id: *id, length: *length },
+                    },
+                    deliveries: e.deliveries,
+                    attempts: e.attempts,
+                    marked: q.marks.iter().any(|(first, last)| (*first..=*last).contains(sequence)),
+                    overlay: e.overlay.clone(),
+                });
+            }
+        }
+        None
+    }
+
+    /// Bodies of one level. Large messages are left out: they have no body here.
+    pub(crate) fn load(&self, load: Load) -> Loaded {
+        let mut buffer = Vec::new();
+        let mut bodies = Vec::new();
+        let entries = self.queues.get(&load.queue).map(|q| q.entries.range(load.from..));
+        for (sequence, entry) in entries.into_iter().flatten() {
+            if entry.head.level() != load.level {
+                continue;
+            }
+            let Stuff::Bytes(bytes) = &entry.content else { continue };
+            let full = !bodies.is_empty() && buffer.len() + bytes.len() > load.bytes as usize;
+            if bodies.len() as u32 == load.count || full {
+                break;
+            }
+            bodies.push(LoadedBody { sequence: *sequence, range: Some((buffer.len() as u32, bytes.len() as u32)) });
+            buffer.extend_from_slice(bytes);
+        }
+        Loaded { load, buffer: Bytes::from(buffer), bodies }
+    }
+}

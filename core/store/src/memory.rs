@@ -1,0 +1,288 @@
+//! The store in memory: the reference model of what the other stores promise, for tests and simulations.
+//!
+//! One [`Memory`] is the store, with a [`MemoryStore`] handle for each shard. Batches become durable when the test says so, or
+//! at once. A crash keeps what is durable and, of the rest, any prefix of each shard's batches.
+// Without the standard library linked, the lint does not see the type.
+#![cfg_attr(
+    test,
+    expect(clippy::disallowed_types, reason = "the handles of all shards and the test share one store, on one thread")
+)]
+
+use crate::image::Image;
+use crate::{Batch, Event, Failure, LargeOp, Load, LoadLarge, Op, Recovered, Store, StoreStatus, Ticket};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::rc::Rc;
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use core::cell::RefCell;
+use packhorse_model::{EntryKey, ShardId};
+
+/// A batch that is not durable.
+#[derive(Debug)]
+struct Waiting {
+    /// Order over all shards.
+    number: u64,
+    ops: Vec<Op>,
+    pieces: Vec<Bytes>,
+    bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    submitted: Ticket,
+    durable: Ticket,
+    waiting: VecDeque<Waiting>,
+    events: Vec<Event>,
+    recovered: Option<Cursor>,
+}
+
+/// How far a shard's recovery has come.
+#[derive(Clone, Copy, Debug)]
+enum Cursor {
+    Queues(usize),
+    Entries(Option<EntryKey>),
+}
+
+#[derive(Debug)]
+struct World {
+    image: Image,
+    shards: Vec<Shard>,
+    submitted: u64,
+    auto: bool,
+    failed: bool,
+    run: u64,
+    started_at_ms: u64,
+    now_ms: u64,
+    status: StoreStatus,
+}
+
+/// The store itself: what a test holds. Cheap to clone; all clones are the same store.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    world: Rc<RefCell<World>>,
+}
+
+/// One shard's handle.
+#[derive(Debug)]
+pub struct MemoryStore {
+    world: Rc<RefCell<World>>,
+    shard: usize,
+}
+
+impl Memory {
+    /// A new store without any queue, at its first start, for this many shards. `auto`: what is submitted is durable at
+    /// once; otherwise [`Memory::flush`] makes it so.
+    pub fn new(shards: u16, auto: bool) -> Memory {
+        Memory::start(Image::default(), shards, auto, 1, 0)
+    }
+
+    fn start(mut image: Image, shards: u16, auto: bool, run: u64, started_at_ms: u64) -> Memory {
+        image.start();
+        let shards = (0..shards).map(|_| Shard::default()).collect();
+        let world = World {
+            image,
+            shards,
+            submitted: 0,
+            auto,
+            failed: false,
+            run,
+            started_at_ms,
+            now_ms: started_at_ms,
+            status: StoreStatus::default(),
+        };
+        Memory { world: Rc::new(RefCell::new(world)) }
+    }
+
+    /// The handle of a shard.
+    pub fn handle(&self, shard: ShardId) -> MemoryStore {
+        MemoryStore { world: self.world.clone(), shard: usize::from(shard.0) }
+    }
+
+    /// Makes up to `count` more batches of a shard durable; how many it were.
+    pub fn flush(&self, shard: ShardId, count: usize) -> usize {
+        self.world.borrow_mut().flush(usize::from(shard.0), count)
+    }
+
+    /// Makes everything durable that was submitted.
+    pub fn flush_all(&self) {
+        let mut world = self.world.borrow_mut();
+        for shard in 0..world.shards.len() {
+            world.flush(shard, usize::MAX);
+        }
+    }
+
+    /// The store fails: nothing more becomes durable, and every shard is told.
+    pub fn fail(&self, what: &str) {
+        let mut world = self.world.borrow_mut();
+        world.failed = true;
+        for shard in &mut world.shards {
+            shard.events.push(Event::Failed(Failure { what: String::from(what) }));
+        }
+    }
+
+    /// Broker time, which the next start continues.
+    pub fn set_broker_time_ms(&self, now_ms: u64) {
+        self.world.borrow_mut().now_ms = now_ms;
+    }
+
+    /// What is left after a crash, started again with this many shards. Of the batches that are not durable each shard
+    /// keeps a prefix, which the seed chooses. Handles of this store stay what they were; they belong to a dead process.
+    pub fn crash(&self, shards: u16, seed: u64) -> Memory {
+        let world = self.world.borrow();
+        let mut image = world.image.clone();
+        let mut kept: Vec<&Waiting> = Vec::new();
+        for (index, shard) in world.shards.iter().enumerate() {
+            let draw = mix(seed.wrapping_add(index as u64)) as usize % (shard.waiting.len() + 1);
+            kept.extend(shard.waiting.iter().take(draw));
+        }
+        kept.sort_by_key(|waiting| waiting.number);
+        for waiting in kept {
+            image.apply(&waiting.ops, &waiting.pieces);
+        }
+        Memory::start(image, shards, world.auto, world.run + 1, world.now_ms)
+    }
+
+    /// An orderly stop, and a start with this many shards.
+    pub fn restart(&self, shards: u16) -> Memory {
+        self.flush_all();
+        self.crash(shards, 0)
+    }
+}
+
+impl World {
+    fn flush(&mut self, shard: usize, count: usize) -> usize {
+        if self.failed {
+            return 0;
+        }
+        let mut flushed = 0;
+        while flushed < count
+            && let Some(waiting) = self.shards[shard].waiting.pop_front()
+        {
+            self.image.apply(&waiting.ops, &waiting.pieces);
+            self.shards[shard].durable = self.shards[shard].durable.next();
+            self.status.written_bytes += waiting.bytes;
+            flushed += 1;
+        }
+        if flushed > 0 {
+            self.status.flushes += 1;
+            self.status.durable_block += 1;
+            let up_to = self.shards[shard].durable;
+            match self.shards[shard].events.last_mut() {
+                Some(Event::Durable { up_to: last }) => *last = up_to,
+                _ => self.shards[shard].events.push(Event::Durable { up_to }),
+            }
+        }
+        flushed
+    }
+}
+
+/// Spreads a seed over 64 bits (the finalizer of SplitMix64).
+pub(crate) fn mix(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl Store for MemoryStore {
+    fn next_ticket(&self) -> Ticket {
+        self.world.borrow().shards[self.shard].submitted.next()
+    }
+
+    fn submit(&mut self, batch: Batch) -> Ticket {
+        let mut world = self.world.borrow_mut();
+        let bytes = batch.content_bytes() as u64;
+        let (ops, pieces) = batch.into_parts();
+        world.submitted += 1;
+        world.status.content_bytes += bytes;
+        let number = world.submitted;
+        let shard = &mut world.shards[self.shard];
+        shard.submitted = shard.submitted.next();
+        shard.waiting.push_back(Waiting { number, ops, pieces, bytes });
+        let ticket = shard.submitted;
+        if world.auto {
+            world.flush(self.shard, usize::MAX);
+        }
+        ticket
+    }
+
+    fn large(&mut self, op: LargeOp) {
+        let mut world = self.world.borrow_mut();
+        if world.failed {
+            return;
+        }
+        let length = world.image.large(&op);
+        let events = &mut world.shards[self.shard].events;
+        match (op, length) {
+            (LargeOp::Chunk { id, .. }, Some(written)) => events.push(Event::LargeWritten { id, written }),
+            (LargeOp::End { id }, Some(length)) => events.push(Event::LargeSynced { id, length }),
+            (LargeOp::Begin { .. } | LargeOp::Abort { .. }, _) | (_, None) => {}
+        }
+    }
+
+    fn load(&mut self, load: Load) {
+        let mut world = self.world.borrow_mut();
+        let loaded = world.image.load(load);
+        world.shards[self.shard].events.push(Event::Loaded(Box::new(loaded)));
+    }
+
+    fn load_large(&mut self, load: LoadLarge) {
+        let mut world = self.world.borrow_mut();
+        let bytes = world.image.read_large(load.id, load.offset, load.length);
+        world.shards[self.shard].events.push(Event::LargeLoaded { token: load.token, bytes });
+    }
+
+    fn poll(&mut self, out: &mut Vec<Event>) {
+        out.append(&mut self.world.borrow_mut().shards[self.shard].events);
+    }
+
+    fn recover(&mut self, limit: usize, out: &mut Vec<Recovered>) -> bool {
+        let mut world = self.world.borrow_mut();
+        let world = &mut *world;
+        let shards = world.shards.len() as u16;
+        let owned = |queue: packhorse_model::QueueId| usize::from(queue.owner(shards).0) == self.shard;
+        let mut cursor = world.shards[self.shard].recovered.unwrap_or(Cursor::Queues(0));
+        let end = out.len() + limit;
+        let mut more = true;
+        while more && out.len() < end {
+            cursor = match cursor {
+                Cursor::Queues(at) => {
+                    let before = out.len();
+                    out.extend(world.image.recover_queues().into_iter().skip(at).take(end - before));
+                    if out.len() == before { Cursor::Entries(None) } else { Cursor::Queues(at + out.len() - before) }
+                }
+                Cursor::Entries(after) => match world.image.recover_after(after, owned) {
+                    Some(entry) => {
+                        let key = entry.key;
+                        out.push(Recovered::Entry(Box::new(entry)));
+                        Cursor::Entries(Some(key))
+                    }
+                    None => {
+                        more = false;
+                        cursor
+                    }
+                },
+            };
+        }
+        world.shards[self.shard].recovered = Some(cursor);
+        more
+    }
+
+    fn run(&self) -> u64 {
+        self.world.borrow().run
+    }
+
+    fn started_at_ms(&self) -> u64 {
+        self.world.borrow().started_at_ms
+    }
+
+    fn unflushed_bytes(&self) -> u64 {
+        self.world.borrow().shards.iter().flat_map(|s| &s.waiting).map(|w| w.bytes).sum()
+    }
+
+    fn status(&self) -> StoreStatus {
+        self.world.borrow().status
+    }
+}

@@ -1,0 +1,47 @@
+//! The memory store passes the contract, with batches durable at once and with batches durable when settled.
+#![cfg(feature = "contract")]
+
+use packhorse_model::ShardId;
+use packhorse_store::contract::StoreUnderTest;
+use packhorse_store::{Memory, MemoryStore, Store};
+
+/// A memory store and its handles.
+struct UnderTest {
+    memory: Memory,
+    handles: Vec<MemoryStore>,
+}
+
+impl UnderTest {
+    fn over(memory: Memory, shards: u16) -> UnderTest {
+        let handles = (0..shards).map(|shard| memory.handle(ShardId(shard))).collect();
+        UnderTest { memory, handles }
+    }
+}
+
+impl StoreUnderTest for UnderTest {
+    fn handle(&mut self, shard: ShardId) -> &mut dyn Store {
+        &mut self.handles[usize::from(shard.0)]
+    }
+
+    fn settle(&mut self) {
+        self.memory.flush_all();
+    }
+
+    fn restart(self, shards: u16) -> UnderTest {
+        UnderTest::over(self.memory.restart(shards), shards)
+    }
+
+    fn crash(self, shards: u16, seed: u64) -> UnderTest {
+        UnderTest::over(self.memory.crash(shards, seed), shards)
+    }
+}
+
+mod durable_when_settled {
+    use super::*;
+    packhorse_store::contract_tests!(|shards| UnderTest::over(Memory::new(shards, false), shards));
+}
+
+mod durable_at_once {
+    use super::*;
+    packhorse_store::contract_tests!(|shards| UnderTest::over(Memory::new(shards, true), shards));
+}
