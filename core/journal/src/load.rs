@@ -1,0 +1,117 @@
+//! Loads: bodies read back for queues. Neighbours are read together, each body is checked, one buffer answers.
+//!
+//! Must not know: what is live (the index says), when a place is safe to read (the log says).
+
+use crate::bytes_io::crc;
+use crate::index::{Entry, Place};
+use crate::io::{DiskOp, FileName};
+use bytes::Bytes;
+use packhorse_store::{Event, Load, Loaded, LoadedBody};
+
+/// Bodies at most this far apart are read in one go: reading on is cheaper than another operation.
+const GAP_BYTES: u64 = 256 * 1024;
+/// Most bytes of one read that holds several bodies.
+const READ_BYTES: u64 = 4 << 20;
+
+/// A load under way.
+#[derive(Debug)]
+pub(crate) struct LoadJob {
+    pub(crate) shard: u16,
+    load: Load,
+    entries: Vec<Entry>,
+    /// First place, length, bytes that came.
+    reads: Vec<(Place, u32, Option<Bytes>)>,
+    left: usize,
+}
+
+impl LoadJob {
+    /// Plans the reads of `entries`; the operations are to be run, each reported by its position.
+    pub(crate) fn new(shard: u16, load: Load, entries: Vec<Entry>) -> (LoadJob, Vec<DiskOp>) {
+        let mut reads: Vec<(Place, u32, Option<Bytes>)> = Vec::new();
+        for entry in entries.iter().filter(|e| e.length > 0) {
+            let (from, to) = span(entry);
+            if let Some((place, length, _)) = reads.last_mut() {
+                let end = u64::from(place.offset) + u64::from(*length);
+                let total = to.saturating_sub(u64::from(place.offset));
+                if place.segment == entry.place.segment && from >= end && from - end <= GAP_BYTES && total <= READ_BYTES
+                {
+                    *length = total as u32;
+                    continue;
+                }
+            }
+            reads.push((entry.place, entry.length, None));
+        }
+        let ops = reads
+            .iter()
+            .map(|(place, length, _)| DiskOp::Read {
+                name: FileName::Segment(place.segment),
+                offset: u64::from(place.offset),
+                length: *length,
+            })
+            .collect::<Vec<_>>();
+        let left = ops.len();
+        (LoadJob { shard, load, entries, reads, left }, ops)
+    }
+
+    /// A read has ended; `None`: it failed. Answers whether all have.
+    pub(crate) fn on_read(&mut self, read: usize, bytes: Option<Bytes>) -> bool {
+        self.reads[read].2 = bytes;
+        self.left -= 1;
+        self.left == 0
+    }
+
+    /// Whether there is nothing to wait for.
+    pub(crate) fn done(&self) -> bool {
+        self.left == 0
+    }
+
+    /// The answer.
+    pub(crate) fn finish(self) -> Event {
+        let single = self.reads.len() == 1;
+        let mut buffer = Vec::new();
+        let mut bodies = Vec::with_capacity(self.entries.len());
+        let mut reads = self.reads.iter();
+        let mut current = reads.next();
+        let mut base = 0;
+        for entry in &self.entries {
+            if entry.length == 0 {
+                bodies.push(LoadedBody { sequence: entry.sequence, range: Some((0, 0)) });
+                continue;
+            }
+            // Entries lie in the reads in the order in which they were planned.
+            while let Some((place, length, bytes)) = current
+                && !within(entry, *place, *length)
+            {
+                base += if single { 0 } else { bytes.as_ref().map_or(0, Bytes::len) };
+                current = reads.next();
+                let _ = (place, length);
+            }
+            let found = current.and_then(|(place, _, bytes)| {
+                let at = (entry.place.offset - place.offset) as usize;
+                let bytes = bytes.as_ref()?.get(at..at + entry.length as usize)?;
+                (crc(0, bytes) == entry.crc).then_some((base + at) as u32)
+            });
+            bodies.push(LoadedBody { sequence: entry.sequence, range: found.map(|at| (at, entry.length)) });
+        }
+        let buffer = match self.reads.into_iter().map(|read| read.2.unwrap_or_default()).collect::<Vec<_>>() {
+            mut one if one.len() == 1 => one.remove(0),
+            many => {
+                many.iter().for_each(|bytes| buffer.extend_from_slice(bytes));
+                Bytes::from(buffer)
+            }
+        };
+        Event::Loaded(Box::new(Loaded { load: self.load, buffer, bodies }))
+    }
+}
+
+fn span(entry: &Entry) -> (u64, u64) {
+    let from = u64::from(entry.place.offset);
+    (from, from + u64::from(entry.length))
+}
+
+fn within(entry: &Entry, place: Place, length: u32) -> bool {
+    let (from, to) = span(entry);
+    entry.place.segment == place.segment
+        && from >= u64::from(place.offset)
+        && to <= u64::from(place.offset) + u64::from(length)
+}

@@ -1,0 +1,483 @@
+//! Records: how operations look in a block's metadata (`docs/formats/journal.md`, "Records"). Encoding runs on the shard's
+//! thread before any lock; decoding is the one way back, for the live index and for recovery alike.
+//!
+//! Must not know: blocks, places, files. Offsets of bodies are relative to the batch's content.
+
+use crate::bytes_io::{Malformed, Reader, crc, pad_to, put_bytes, put_u32, put_u64, put_varint};
+use bytes::Bytes;
+use packhorse_model::{
+    ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, Overlay, QueueId, QueueName, QueueSettings, Reason,
+    Sequence,
+};
+use packhorse_store::{Batch, Op, Stored};
+
+/// Codes of records, in the specification's words. Reserved for later: Schedule 4, Damage 6, Commit 8, TxOps 9, Prepare 10,
+/// Decide 11, Heuristic 12, Forget 13, LaneEpoch 14, Leave 15, Left 16, Reclaim 17, Fence 18, Arrive 19, EpochClosed 20,
+/// Producer 21, Reloc 23.
+pub(crate) mod code {
+    pub(crate) const ENQUEUE: u8 = 1;
+    pub(crate) const ACKNOWLEDGE: u8 = 2;
+    pub(crate) const REDELIVER: u8 = 3;
+    pub(crate) const RELOCATE: u8 = 5;
+    pub(crate) const DISPATCH_MARK: u8 = 7;
+    pub(crate) const META: u8 = 22;
+    pub(crate) const BATCH: u8 = 64;
+}
+
+/// Kinds of a Meta record, in its flags byte.
+mod meta {
+    pub(super) const QUEUE_CREATE: u8 = 1;
+    pub(super) const QUEUE_CHANGE: u8 = 2;
+    pub(super) const QUEUE_DELETE: u8 = 3;
+    pub(super) const RESERVE: u8 = 4;
+    pub(super) const START: u8 = 5;
+}
+
+const VOLATILE: u8 = 1;
+const LARGE: u8 = 2;
+const OVERLAY: u8 = 4;
+
+/// Bytes of an Enqueue record without large content.
+const ENQUEUE_BYTES: usize = 64;
+
+/// A batch made ready for a block: metadata, and content in pieces that are written as they are.
+#[derive(Debug)]
+pub struct Encoded {
+    pub(crate) meta: Vec<u8>,
+    pub(crate) pieces: Vec<Bytes>,
+    pub(crate) content: u32,
+    pub(crate) urgent: bool,
+}
+
+impl Encoded {
+    /// Encodes a batch and sums its bodies. Needs no lock.
+    ///
+    /// # Panics
+    /// When an operation names bytes outside its batch, or the batch holds 2 GiB: the caller's mistake, and half a batch
+    /// must not be written.
+    #[must_use]
+    pub fn new(batch: Batch) -> Encoded {
+        let urgent = batch.urgent();
+        let (ops, pieces) = batch.into_parts();
+        let mut starts = Vec::with_capacity(pieces.len());
+        let mut content = 0usize;
+        for piece in &pieces {
+            starts.push(content);
+            content += piece.len();
+        }
+        assert!(content < 1 << 31, "a batch of {content} bytes; the limit is 2 GiB");
+        let mut out = Vec::with_capacity(24 + ops.len() * ENQUEUE_BYTES);
+        let batch_start = open(&mut out, code::BATCH, 0, 0, 0);
+        put_u32(&mut out, content as u32);
+        put_u32(&mut out, 0);
+        put_u64(&mut out, 0); // shard and ticket, set by `stamp`
+        close(&mut out, batch_start);
+        let mut ops = ops.iter().peekable();
+        while let Some(op) = ops.next() {
+            match op {
+                Op::Acknowledge { queue, first, last } => {
+                    let start = open(&mut out, code::ACKNOWLEDGE, 0, 0, 0);
+                    put_u64(&mut out, queue.0);
+                    put_u32(&mut out, 0);
+                    let mut before = 0u64;
+                    let mut range = (*first, *last);
+                    let mut count = 0u32;
+                    loop {
+                        put_varint(&mut out, zigzag(range.0.wrapping_sub(before) as i64));
+                        put_varint(&mut out, range.1.wrapping_sub(range.0));
+                        before = range.1;
+                        count += 1;
+                        match ops.next_if(|op| matches!(op, Op::Acknowledge { queue: q, .. } if q == queue)) {
+                            Some(Op::Acknowledge { first, last, .. }) => range = (*first, *last),
+                            _ => break,
+                        }
+                    }
+                    out[start + 16..start + 20].copy_from_slice(&count.to_le_bytes());
+                    close(&mut out, start);
+                }
+                op => put_op(&mut out, op, &pieces, &starts),
+            }
+        }
+        Encoded { meta: out, pieces, content: content as u32, urgent }
+    }
+
+    /// Writes shard and ticket into the batch's header.
+    pub(crate) fn stamp(&mut self, shard: u16, ticket: u64) {
+        self.meta[12..14].copy_from_slice(&shard.to_le_bytes());
+        self.meta[16..24].copy_from_slice(&ticket.to_le_bytes());
+    }
+
+    /// Bytes that this batch adds to a block.
+    pub(crate) fn bytes(&self) -> usize {
+        self.meta.len() + self.content as usize
+    }
+}
+
+/// The metadata of a Start block: this run exists, and each queue's numbers jump.
+pub(crate) fn start_meta(run: u32, jump: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    let batch = open(&mut out, code::BATCH, 0, 0, 0);
+    put_u64(&mut out, 0);
+    put_u64(&mut out, 0);
+    close(&mut out, batch);
+    let start = open(&mut out, code::META, meta::START, 0, 0);
+    put_u64(&mut out, u64::from(run));
+    put_u64(&mut out, jump);
+    close(&mut out, start);
+    out
+}
+
+fn open(out: &mut Vec<u8>, code: u8, flags: u8, a: u8, b: u8) -> usize {
+    let start = out.len();
+    out.extend_from_slice(&[code, flags, a, b, 0, 0, 0, 0]);
+    start
+}
+
+fn close(out: &mut Vec<u8>, start: usize) {
+    pad_to(out, 8);
+    let length = (out.len() - start) as u32;
+    out[start + 4..start + 8].copy_from_slice(&length.to_le_bytes());
+}
+
+fn zigzag(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)) as u64
+}
+
+fn unzigzag(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
+}
+
+fn put_op(out: &mut Vec<u8>, op: &Op, pieces: &[Bytes], starts: &[usize]) {
+    match op {
+        Op::Enqueue { queue, sequence, head, content, volatile } => {
+            let large = matches!(content, Stored::Large { .. });
+            let flags = if *volatile { VOLATILE } else { 0 } | if large { LARGE } else { 0 };
+            let start = open(out, code::ENQUEUE, flags, 0, 0);
+            put_u64(out, queue.0);
+            put_u64(out, *sequence);
+            put_head(out, head);
+            match content {
+                Stored::Body(body) => {
+                    let (from, length) = (body.offset as usize, body.length as usize);
+                    let bytes = pieces
+                        .get(body.piece as usize)
+                        .and_then(|p| p.get(from..from + length))
+                        .unwrap_or_else(|| panic!("an Enqueue names bytes outside its batch: {body:?}"));
+                    put_u32(out, (starts[body.piece as usize] + from) as u32);
+                    put_u32(out, body.length);
+                    put_u32(out, crc(0, bytes));
+                    put_u32(out, 0);
+                }
+                Stored::Large { id, length } => {
+                    put_u64(out, id.0);
+                    put_u64(out, *length);
+                }
+            }
+            close(out, start);
+        }
+        Op::Acknowledge { .. } => unreachable!("acknowledgements are encoded in runs"),
+        Op::Redeliver { entry, deliveries, attempts, overlay } => {
+            let flags = if overlay.is_some() { OVERLAY } else { 0 };
+            let start = open(out, code::REDELIVER, flags, 0, 0);
+            put_key(out, *entry);
+            put_u32(out, *deliveries);
+            put_u32(out, *attempts);
+            if let Some(overlay) = overlay {
+                put_overlay(out, overlay);
+            }
+            close(out, start);
+        }
+        Op::Relocate { from, to, head, deliveries, attempts, overlay } => {
+            let start = open(out, code::RELOCATE, OVERLAY, 0, 0);
+            put_key(out, *from);
+            put_key(out, *to);
+            put_head(out, head);
+            put_u32(out, *deliveries);
+            put_u32(out, *attempts);
+            put_overlay(out, overlay);
+            close(out, start);
+        }
+        Op::DispatchMark { queue, first, count } => {
+            let start = open(out, code::DISPATCH_MARK, 0, 0, 0);
+            put_u64(out, queue.0);
+            put_u64(out, *first);
+            put_u32(out, *count);
+            close(out, start);
+        }
+        Op::QueueCreate { id, name, settings, reserved } => {
+            let start = open(out, code::META, meta::QUEUE_CREATE, 0, 0);
+            put_u64(out, id.0);
+            put_u64(out, *reserved);
+            put_bytes(out, name.as_str().as_bytes());
+            put_settings(out, settings);
+            close(out, start);
+        }
+        Op::QueueChange { id, settings } => {
+            let start = open(out, code::META, meta::QUEUE_CHANGE, 0, 0);
+            put_u64(out, id.0);
+            put_settings(out, settings);
+            close(out, start);
+        }
+        Op::QueueDelete { id } => {
+            let start = open(out, code::META, meta::QUEUE_DELETE, 0, 0);
+            put_u64(out, id.0);
+            close(out, start);
+        }
+        Op::Reserve { queue, up_to } => {
+            let start = open(out, code::META, meta::RESERVE, 0, 0);
+            put_u64(out, queue.0);
+            put_u64(out, *up_to);
+            close(out, start);
+        }
+    }
+}
+
+fn put_key(out: &mut Vec<u8>, key: EntryKey) {
+    put_u64(out, key.queue.0);
+    put_u64(out, key.sequence);
+}
+
+fn put_head(out: &mut Vec<u8>, head: &Head) {
+    let mut bytes = [0u8; 24];
+    bytes[0..8].copy_from_slice(&head.arrived_ms.to_le_bytes());
+    bytes[8..12].copy_from_slice(&head.ttl_ms.to_le_bytes());
+    bytes[12..16].copy_from_slice(&head.message_format.to_le_bytes());
+    bytes[16] = head.priority;
+    bytes[17] = head.flags.0;
+    bytes[18] = head.format as u8;
+    out.extend_from_slice(&bytes);
+}
+
+fn put_settings(out: &mut Vec<u8>, settings: &QueueSettings) {
+    out.push(u8::from(settings.default_durable));
+    put_u32(out, settings.delivery_limit);
+    match &settings.dead_letter {
+        Some(name) => put_bytes(out, name.as_str().as_bytes()),
+        None => put_u32(out, 0),
+    }
+}
+
+fn put_overlay(out: &mut Vec<u8>, overlay: &Overlay) {
+    put_bytes(out, &overlay.annotations);
+    match &overlay.dead_letter {
+        Some(letter) => {
+            out.push(letter.reason as u8);
+            put_bytes(out, letter.detail.as_bytes());
+            put_bytes(out, letter.address.as_str().as_bytes());
+            put_u64(out, letter.sequence);
+            put_u32(out, letter.deliveries);
+        }
+        None => out.push(0),
+    }
+}
+
+/// Where an Enqueue's content is, within its batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Where {
+    Body { offset: u32, length: u32, crc: u32 },
+    Large { id: LargeId, length: u64 },
+}
+
+/// A decoded record.
+#[derive(Debug)]
+pub(crate) enum Record<'a> {
+    /// A batch begins; its records follow.
+    Batch {
+        content: u32,
+    },
+    Enqueue {
+        queue: QueueId,
+        sequence: Sequence,
+        head: Head,
+        content: Where,
+        volatile: bool,
+    },
+    Acknowledge {
+        queue: QueueId,
+        ranges: Ranges<'a>,
+    },
+    Redeliver {
+        entry: EntryKey,
+        deliveries: u32,
+        attempts: u32,
+        overlay: Option<Box<Overlay>>,
+    },
+    Relocate {
+        from: EntryKey,
+        to: EntryKey,
+        head: Head,
+        deliveries: u32,
+        attempts: u32,
+        overlay: Box<Overlay>,
+    },
+    DispatchMark {
+        queue: QueueId,
+        first: Sequence,
+        count: u32,
+    },
+    QueueCreate {
+        id: QueueId,
+        name: QueueName,
+        settings: QueueSettings,
+        reserved: Sequence,
+    },
+    QueueChange {
+        id: QueueId,
+        settings: QueueSettings,
+    },
+    QueueDelete {
+        id: QueueId,
+    },
+    Reserve {
+        queue: QueueId,
+        up_to: Sequence,
+    },
+    Start {
+        jump: u64,
+    },
+}
+
+/// The ranges of an Acknowledge record, (first, last), closed.
+#[derive(Debug)]
+pub(crate) struct Ranges<'a> {
+    reader: Reader<'a>,
+    left: u32,
+    before: u64,
+}
+
+impl Iterator for Ranges<'_> {
+    type Item = (Sequence, Sequence);
+
+    fn next(&mut self) -> Option<(Sequence, Sequence)> {
+        self.left = self.left.checked_sub(1)?;
+        let first = self.before.wrapping_add(unzigzag(self.reader.varint().ok()?) as u64);
+        let last = first.wrapping_add(self.reader.varint().ok()?);
+        self.before = last;
+        Some((first, last))
+    }
+}
+
+/// Reads the records of a block's metadata one by one.
+pub(crate) struct Records<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Records<'a> {
+    pub(crate) fn new(meta: &'a [u8]) -> Records<'a> {
+        Records { rest: meta }
+    }
+
+    /// The next record, `None` at the end.
+    pub(crate) fn next(&mut self) -> Result<Option<Record<'a>>, Malformed> {
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        let mut header = Reader::new(self.rest);
+        let (code, flags, _) = (header.u8()?, header.u8()?, header.u16()?);
+        let length = header.u32()? as usize;
+        if length < 8 || !length.is_multiple_of(8) {
+            return Err(Malformed);
+        }
+        let (record, rest) = self.rest.split_at_checked(length).ok_or(Malformed)?;
+        self.rest = rest;
+        decode(code, flags, &record[8..]).map(Some)
+    }
+}
+
+fn decode(code: u8, flags: u8, body: &[u8]) -> Result<Record<'_>, Malformed> {
+    let mut r = Reader::new(body);
+    Ok(match code {
+        code::BATCH => Record::Batch { content: r.u32()? },
+        code::ENQUEUE => {
+            let (queue, sequence, head) = (QueueId(r.u64()?), r.u64()?, head(&mut r)?);
+            let content = if flags & LARGE != 0 {
+                Where::Large { id: LargeId(r.u64()?), length: r.u64()? }
+            } else {
+                Where::Body { offset: r.u32()?, length: r.u32()?, crc: r.u32()? }
+            };
+            Record::Enqueue { queue, sequence, head, content, volatile: flags & VOLATILE != 0 }
+        }
+        code::ACKNOWLEDGE => {
+            let (queue, left) = (QueueId(r.u64()?), r.u32()?);
+            Record::Acknowledge { queue, ranges: Ranges { reader: r, left, before: 0 } }
+        }
+        code::REDELIVER => Record::Redeliver {
+            entry: key(&mut r)?,
+            deliveries: r.u32()?,
+            attempts: r.u32()?,
+            overlay: if flags & OVERLAY != 0 { Some(Box::new(overlay(&mut r)?)) } else { None },
+        },
+        code::RELOCATE => Record::Relocate {
+            from: key(&mut r)?,
+            to: key(&mut r)?,
+            head: head(&mut r)?,
+            deliveries: r.u32()?,
+            attempts: r.u32()?,
+            overlay: Box::new(overlay(&mut r)?),
+        },
+        code::DISPATCH_MARK => Record::DispatchMark { queue: QueueId(r.u64()?), first: r.u64()?, count: r.u32()? },
+        code::META => match flags {
+            meta::QUEUE_CREATE => {
+                let (id, reserved) = (QueueId(r.u64()?), r.u64()?);
+                Record::QueueCreate { id, reserved, name: name(r.text()?)?, settings: settings(&mut r)? }
+            }
+            meta::QUEUE_CHANGE => Record::QueueChange { id: QueueId(r.u64()?), settings: settings(&mut r)? },
+            meta::QUEUE_DELETE => Record::QueueDelete { id: QueueId(r.u64()?) },
+            meta::RESERVE => Record::Reserve { queue: QueueId(r.u64()?), up_to: r.u64()? },
+            meta::START => {
+                let _run = r.u64()?;
+                Record::Start { jump: r.u64()? }
+            }
+            _ => return Err(Malformed),
+        },
+        _ => return Err(Malformed),
+    })
+}
+
+fn name(text: &str) -> Result<QueueName, Malformed> {
+    QueueName::new(text).map_err(|_| Malformed)
+}
+
+fn key(r: &mut Reader<'_>) -> Result<EntryKey, Malformed> {
+    Ok(EntryKey { queue: QueueId(r.u64()?), sequence: r.u64()? })
+}
+
+fn head(r: &mut Reader<'_>) -> Result<Head, Malformed> {
+    let (arrived_ms, ttl_ms, message_format) = (r.u64()?, r.u32()?, r.u32()?);
+    let (priority, flags, format) = (r.u8()?, r.u8()?, r.u8()?);
+    r.take(5)?;
+    let format = match format {
+        1 => ContentFormat::Amqp10,
+        _ => return Err(Malformed),
+    };
+    Ok(Head { arrived_ms, ttl_ms, message_format, priority, flags: HeadFlags(flags), format })
+}
+
+fn settings(r: &mut Reader<'_>) -> Result<QueueSettings, Malformed> {
+    let default_durable = r.u8()? != 0;
+    let delivery_limit = r.u32()?;
+    let dead_letter = match r.text()? {
+        "" => None,
+        text => Some(name(text)?),
+    };
+    Ok(QueueSettings { default_durable, delivery_limit, dead_letter })
+}
+
+fn overlay(r: &mut Reader<'_>) -> Result<Overlay, Malformed> {
+    let annotations = Bytes::copy_from_slice(r.bytes()?);
+    let dead_letter = match r.u8()? {
+        0 => None,
+        reason => Some(Box::new(DeadLetter {
+            reason: match reason {
+                1 => Reason::Rejected,
+                2 => Reason::DeliveryLimit,
+                _ => return Err(Malformed),
+            },
+            detail: r.text()?.into(),
+            address: name(r.text()?)?,
+            sequence: r.u64()?,
+            deliveries: r.u32()?,
+        })),
+    };
+    Ok(Overlay { annotations, dead_letter })
+}

@@ -1,0 +1,543 @@
+//! What happens before a run: find the store or make it, read the log, tell a torn tail from damage, make the cut.
+//!
+//! The only part that may block. The rules (`docs/formats/journal.md`, "A start"): blocks count only in unbroken order,
+//! number by number and sum by sum; what a later start has cut off is void; a block that cannot be read is a torn tail if
+//! nothing proves that it was confirmed, and damage otherwise; nothing is ever appended behind a torn tail.
+
+use crate::block::{self, BlockHeader, HEADER, UNIT};
+use crate::bytes_io::{Draw, crc};
+use crate::error::JournalError;
+use crate::fold::Fold;
+use crate::index::{Index, Place};
+use crate::io::{BlockingDisk, Dir, DiskOp, FileName, IoDone, IoError, IoErrorKind};
+use crate::log::{Beginning, Log, Options};
+use crate::record::start_meta;
+use crate::segment::{HeaderState, SegmentHeader, VERSION, decode_store, encode_store};
+use crate::supply::Supply;
+use bytes::Bytes;
+use packhorse_model::{LargeId, Now};
+use std::collections::VecDeque;
+
+/// Numbers that each queue may draw in a run before it reserves more.
+const JUMP: u64 = 1 << 20;
+/// A start's own segment is pre-written to this size when no spare one is there: fast from the first flush on, and soon done.
+const FIRST_BYTES: u64 = 16 << 20;
+/// Bytes read at once: enough for the metadata of a full block of small messages.
+const WINDOW: u32 = 128 * 1024;
+
+/// An opened journal.
+pub struct Recovery {
+    /// The log, ready to run.
+    pub log: Log,
+    /// What the start found.
+    pub report: Report,
+}
+
+/// What a start found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Entries of all queues.
+    pub messages: u64,
+    /// Queues.
+    pub queues: u64,
+    /// Blocks read.
+    pub blocks: u64,
+    /// Bytes of the segments that hold them.
+    pub bytes: u64,
+    /// The torn tail that was cut off: segment and offset.
+    pub torn: Option<(String, u64)>,
+    /// Large messages without an entry, moved to the attic.
+    pub orphans: u64,
+}
+
+/// Opens the journal of a data directory that the caller holds the lock of.
+///
+/// # Errors
+/// See [`JournalError`]. After an error nothing has been changed that another start would need.
+pub fn recover(disk: &mut dyn BlockingDisk, options: &Options, now: Now) -> Result<Recovery, JournalError> {
+    assert!(
+        options.segment_bytes.is_multiple_of(UNIT)
+            && options.segment_bytes >= 4 * UNIT
+            && options.segment_bytes < 1 << 32,
+        "a segment of {} bytes; it must be a multiple of {UNIT}, at least 4 of them, and below 4 GiB",
+        options.segment_bytes
+    );
+    let mut disk = Disk(disk);
+    let mut draw = Draw::new(options.seed);
+    let store = find_store(&mut disk, &mut draw)?;
+    let found = Files::find(&mut disk, store)?;
+    let mut scan = Scan::new(&mut disk, &found.segments);
+    scan.run()?;
+    let Scan { fold, number, chain, time, torn, blocks, .. } = scan;
+    let mut fold = fold;
+
+    let run = found.run + 1;
+    let next = (found.next_id, found.next_pool);
+    let mut supply = Supply::new(store, run, draw.next(), options.segment_bytes, options.spare_segments, next);
+    let mut bytes = 0;
+    for (name, size) in &found.spares {
+        match name {
+            FileName::Pool(n) if *size == options.segment_bytes => supply.spare(*n),
+            name => supply.discard(*name),
+        }
+    }
+
+    // The cut: from here on, older segments hold nothing from this block on.
+    let started_at_ms = match time {
+        Some((broker_ms, wall_ms)) => broker_ms + u64::try_from(now.wall_ms - wall_ms).unwrap_or(0),
+        None => 0,
+    };
+    let meta = start_meta(run, JUMP);
+    let length = (HEADER + meta.len()) as u64;
+    let (mut active, steps) = supply.plan(block::padded(length), number, true, Some(FIRST_BYTES));
+    for step in steps {
+        disk.run(step)?;
+    }
+    let mut head = vec![0; HEADER];
+    head.extend_from_slice(&meta);
+    let header = BlockHeader {
+        run,
+        number,
+        durable: number - 1,
+        broker_ms: started_at_ms,
+        wall_ms: now.wall_ms,
+        length: length as u32,
+        meta: meta.len() as u32,
+        count: 1,
+        previous: chain,
+    };
+    let chain = block::finish(&mut head, &header, active.salt);
+    let mut pieces = vec![Bytes::from(head)];
+    pieces.extend(block::padding(length));
+    let name = FileName::Segment(active.id);
+    disk.run(DiskOp::Write { name, offset: active.offset, pieces, sync: true })?;
+    active.offset += header.padded();
+    let content = Place { segment: active.id, offset: 0 };
+    fold.apply(&meta, content).expect("what was just encoded can be read");
+
+    let mut in_use = 1;
+    bytes += active.size;
+    for segment in &found.segments {
+        if segment.blocks {
+            in_use += 1;
+            bytes += segment.size;
+        } else {
+            supply.give_back(segment.header.id, segment.size);
+        }
+    }
+    for (name, size) in &found.unused {
+        match name {
+            FileName::Segment(id) => supply.give_back(*id, *size),
+            name => supply.discard(*name),
+        }
+    }
+    let orphans = set_aside_orphans(&mut disk, &fold)?;
+
+    let mut index = Index::new(options.seed);
+    let queues = fold.names().len() as u64;
+    let (recovered, messages) = fold.finish(&mut index, options.shards);
+    let report = Report { messages, queues, blocks, bytes, torn, orphans };
+    let log = Log::new(Beginning {
+        store,
+        run,
+        started_at_ms,
+        now,
+        next_block: number + 1,
+        chain,
+        active,
+        segments: (in_use, bytes),
+        supply,
+        index,
+        recovered,
+    });
+    Ok(Recovery { log, report })
+}
+
+/// The disk with errors that name what was tried.
+struct Disk<'a>(&'a mut dyn BlockingDisk);
+
+impl Disk<'_> {
+    fn run(&mut self, op: DiskOp) -> Result<IoDone, JournalError> {
+        let (verb, path) = (op.verb(), op.subject().to_string());
+        let needed = match &op {
+            DiskOp::Create { length, .. } => *length,
+            DiskOp::Write { pieces, .. } => pieces.iter().map(|p| p.len() as u64).sum(),
+            _ => 0,
+        };
+        self.0.run(op).map_err(|error| match error.kind {
+            IoErrorKind::NoSpace => JournalError::NoSpace { needed, path },
+            _ => JournalError::Fault { op: verb, path, error: error.text },
+        })
+    }
+
+    fn read(&mut self, name: FileName, offset: u64, length: u32) -> Result<Bytes, JournalError> {
+        match self.run(DiskOp::Read { name, offset, length })? {
+            IoDone::Read(bytes) => Ok(bytes),
+            IoDone::Done => Ok(Bytes::new()),
+        }
+    }
+
+    fn list(&mut self, dir: Dir) -> Result<Vec<(FileName, u64)>, JournalError> {
+        let mut names = self.0.list(dir).map_err(|IoError { text, .. }| JournalError::Fault {
+            op: "list",
+            path: crate::io::Subject::Dir(dir).to_string(),
+            error: text,
+        })?;
+        names.sort_unstable();
+        Ok(names)
+    }
+}
+
+/// Reads the store's identity, or makes a new store in an empty directory.
+fn find_store(disk: &mut Disk<'_>, draw: &mut Draw) -> Result<[u8; 16], JournalError> {
+    let known = || format!("format {VERSION}");
+    for dir in Dir::ALL {
+        disk.run(DiskOp::CreateDir { dir })?;
+    }
+    let root = disk.list(Dir::Root)?;
+    if root.iter().any(|(name, _)| *name == FileName::Store) {
+        let bytes = disk.read(FileName::Store, 0, UNIT as u32)?;
+        return decode_store(&bytes).map_err(|found| JournalError::OtherFormat {
+            file: FileName::Store.to_string(),
+            found,
+            known: known(),
+        });
+    }
+    if let Some((name, _)) = disk.list(Dir::Journal)?.first() {
+        return Err(JournalError::OtherFormat {
+            file: name.to_string(),
+            found: "a segment without the STORE file that belongs to it".into(),
+            known: known(),
+        });
+    }
+    let mut store = [0; 16];
+    store[..8].copy_from_slice(&draw.next().to_le_bytes());
+    store[8..].copy_from_slice(&draw.next().to_le_bytes());
+    let name = FileName::StoreTemp;
+    disk.run(DiskOp::Unlink { name })?;
+    disk.run(DiskOp::Create { name, length: 0 })?;
+    disk.run(DiskOp::Write { name, offset: 0, pieces: vec![Bytes::from(encode_store(store))], sync: true })?;
+    disk.run(DiskOp::Rename { from: name, to: FileName::Store })?;
+    disk.run(DiskOp::SyncDir { dir: Dir::Large })?;
+    disk.run(DiskOp::SyncDir { dir: Dir::Root })?;
+    Ok(store)
+}
+
+/// A segment whose header is whole.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    header: SegmentHeader,
+    size: u64,
+    /// Its first block is whole.
+    blocks: bool,
+}
+
+/// What is in the folders.
+struct Files {
+    /// By id.
+    segments: Vec<Found>,
+    /// In the pool: of use or not.
+    spares: Vec<(FileName, u64)>,
+    /// Among the segments, never used.
+    unused: Vec<(FileName, u64)>,
+    run: u32,
+    next_id: u32,
+    next_pool: u32,
+}
+
+impl Files {
+    fn find(disk: &mut Disk<'_>, store: [u8; 16]) -> Result<Files, JournalError> {
+        let mut files =
+            Files { segments: Vec::new(), spares: Vec::new(), unused: Vec::new(), run: 0, next_id: 1, next_pool: 1 };
+        let mut renamed = false;
+        let names = [disk.list(Dir::Journal)?, disk.list(Dir::Pool)?].concat();
+        for (name, size) in names {
+            match name {
+                FileName::Segment(id) => files.next_id = files.next_id.max(id + 1),
+                FileName::Pool(n) | FileName::PoolTemp(n) => files.next_pool = files.next_pool.max(n + 1),
+                _ => {}
+            }
+            if let FileName::PoolTemp(_) = name {
+                files.spares.push((name, size));
+                continue;
+            }
+            // Pages may look whole in the cache after a failed flush and yet be absent on disk: sync first.
+            disk.run(DiskOp::Sync { name })?;
+            let bytes = disk.read(name, 0, 2 * UNIT as u32)?;
+            let in_pool = matches!(name, FileName::Pool(_));
+            let header = match SegmentHeader::decode(&bytes) {
+                HeaderState::Valid(header) => header,
+                HeaderState::Blank if in_pool => {
+                    files.spares.push((name, size));
+                    continue;
+                }
+                HeaderState::Blank => {
+                    files.unused.push((name, size));
+                    continue;
+                }
+                HeaderState::Version(found) => {
+                    return Err(JournalError::OtherFormat {
+                        file: name.to_string(),
+                        found: format!("format {found}"),
+                        known: format!("format {VERSION}"),
+                    });
+                }
+                HeaderState::Damaged if in_pool => {
+                    files.unused.push((name, size));
+                    continue;
+                }
+                HeaderState::Damaged => {
+                    return Err(damaged(name, 0, "the header's checksum fails".into(), &Fold::default()));
+                }
+            };
+            if header.store != store {
+                return Err(JournalError::OtherFormat {
+                    file: name.to_string(),
+                    found: "a segment of another store".into(),
+                    known: "only segments of the store that its STORE file names".into(),
+                });
+            }
+            files.run = files.run.max(header.run);
+            files.next_id = files.next_id.max(header.id + 1);
+            let first = bytes.get(UNIT as usize..).and_then(|b| BlockHeader::decode(b, header.salt));
+            let blocks = first.is_some_and(|(b, _)| b.run == header.run);
+            let own_name = name == FileName::Segment(header.id);
+            if !own_name && !blocks {
+                // Renamed for a new use whose header was never written, or given back.
+                if in_pool {
+                    files.spares.push((name, size))
+                } else {
+                    files.unused.push((name, size))
+                }
+                continue;
+            }
+            if !own_name {
+                // Headers decide, names are hints.
+                let to = FileName::Segment(header.id);
+                disk.run(DiskOp::Rename { from: name, to })?;
+                renamed = true;
+            }
+            files.segments.push(Found { header, size, blocks });
+        }
+        if renamed {
+            disk.run(DiskOp::SyncDir { dir: Dir::Journal })?;
+            disk.run(DiskOp::SyncDir { dir: Dir::Pool })?;
+        }
+        files.segments.sort_unstable_by_key(|s| s.header.id);
+        if let Some(pair) = files.segments.windows(2).find(|pair| pair[0].header.id == pair[1].header.id) {
+            let name = FileName::Segment(pair[0].header.id);
+            return Err(damaged(name, 0, "another file has the same segment number".into(), &Fold::default()));
+        }
+        Ok(files)
+    }
+}
+
+fn damaged(name: FileName, offset: u64, what: String, fold: &Fold) -> JournalError {
+    JournalError::Damaged { segment: name.to_string(), offset, what, queues: fold.names() }
+}
+
+/// A block that is whole as far as headers and metadata tell, and not yet known to have been confirmed.
+struct Unproved {
+    number: u64,
+    previous: u32,
+    segment: usize,
+    offset: u64,
+    header: BlockHeader,
+    meta: Bytes,
+}
+
+/// Reading the log in order.
+struct Scan<'a, 'd> {
+    disk: &'a mut Disk<'d>,
+    segments: &'a [Found],
+    window: (u32, u64, Bytes),
+    fold: Fold,
+    /// The next block's number, and the chain before it.
+    number: u64,
+    chain: u32,
+    /// Blocks up to here are known to have been confirmed.
+    durable: u64,
+    unproved: VecDeque<Unproved>,
+    /// Broker and wall time of the last block.
+    time: Option<(u64, i64)>,
+    /// Where block `number` should have been.
+    stop: (usize, u64),
+    torn: Option<(String, u64)>,
+    blocks: u64,
+}
+
+impl<'a, 'd> Scan<'a, 'd> {
+    fn new(disk: &'a mut Disk<'d>, segments: &'a [Found]) -> Scan<'a, 'd> {
+        // What a start has cut had been read whole by that start.
+        let durable = segments.iter().filter(|s| s.header.cut).map(|s| s.header.first - 1).max().unwrap_or(0);
+        Scan {
+            disk,
+            segments,
+            window: (0, 0, Bytes::new()),
+            fold: Fold::default(),
+            number: 1,
+            chain: 0,
+            durable,
+            unproved: VecDeque::new(),
+            time: None,
+            stop: (0, UNIT),
+            torn: None,
+            blocks: 0,
+        }
+    }
+
+    fn run(&mut self) -> Result<(), JournalError> {
+        for at in 0..self.segments.len() {
+            let header = self.segments[at].header;
+            if header.cut && self.number < header.first {
+                return Err(self.damage("a block is missing that an earlier start has read"));
+            }
+            let limit = self.limit(at);
+            let mut offset = UNIT;
+            while self.number < limit {
+                let Some(length) = self.block_at(at, offset)? else { break };
+                offset += length;
+                self.stop = (at, offset);
+            }
+        }
+        self.judge_tail()
+    }
+
+    /// The block from which on a later start has cut off this segment.
+    fn limit(&self, at: usize) -> u64 {
+        self.segments[at + 1..].iter().find(|s| s.header.cut).map_or(u64::MAX, |s| s.header.first)
+    }
+
+    fn damage(&self, what: &str) -> JournalError {
+        let (at, offset) = self.stop;
+        let id = self.segments.get(at).map_or(0, |s| s.header.id);
+        damaged(FileName::Segment(id), offset, format!("block {}: {what}", self.number), &self.fold)
+    }
+
+    /// Bytes of a segment; fewer at its end.
+    fn bytes(&mut self, at: usize, offset: u64, length: u32) -> Result<Bytes, JournalError> {
+        let id = self.segments[at].header.id;
+        let (window_id, start, ref bytes) = self.window;
+        if window_id == id && start <= offset && offset + u64::from(length) <= start + bytes.len() as u64 {
+            let from = (offset - start) as usize;
+            return Ok(bytes.slice(from..from + length as usize));
+        }
+        let bytes = self.disk.read(FileName::Segment(id), offset, length.max(WINDOW))?;
+        self.window = (id, offset, bytes.clone());
+        Ok(bytes.slice(..bytes.len().min(length as usize)))
+    }
+
+    /// Takes in the block at this place if it is the next one; answers the bytes it takes there.
+    fn block_at(&mut self, at: usize, offset: u64) -> Result<Option<u64>, JournalError> {
+        let segment = self.segments[at];
+        let bytes = self.bytes(at, offset, HEADER as u32)?;
+        let Some((header, sum)) = BlockHeader::decode(&bytes, segment.header.salt) else { return Ok(None) };
+        if header.run != segment.header.run || header.number != self.number || header.previous != self.chain {
+            return Ok(None);
+        }
+        let meta = self.bytes(at, offset + HEADER as u64, header.meta)?;
+        if !BlockHeader::meta_holds(&bytes, &meta, segment.header.salt) {
+            return Ok(None);
+        }
+        let previous = self.chain;
+        self.unproved.push_back(Unproved { number: header.number, previous, segment: at, offset, header, meta });
+        self.number += 1;
+        self.chain = sum;
+        self.durable = self.durable.max(header.durable);
+        while self.unproved.front().is_some_and(|block| block.number <= self.durable) {
+            let block = self.unproved.pop_front().expect("there is a front");
+            self.take(&block)?;
+        }
+        Ok(Some(header.padded()))
+    }
+
+    fn take(&mut self, block: &Unproved) -> Result<(), JournalError> {
+        let id = self.segments[block.segment].header.id;
+        self.fold.apply(&block.meta, content_of(id, block)).map_err(|_| unknown_record(id, block))?;
+        self.time = Some((block.header.broker_ms, block.header.wall_ms));
+        self.blocks += 1;
+        Ok(())
+    }
+
+    /// Decides about the first block that is not there, and about the last ones that are.
+    fn judge_tail(&mut self) -> Result<(), JournalError> {
+        let (first, from) = self.stop;
+        let mut torn = None;
+        for at in first..self.segments.len() {
+            if self.number >= self.limit(at) {
+                continue;
+            }
+            let Found { header: segment, size, .. } = self.segments[at];
+            let mut offset = if at == first { from } else { UNIT };
+            while offset + UNIT <= size {
+                let bytes = self.bytes(at, offset, HEADER as u32)?;
+                if let Some((header, _)) = BlockHeader::decode(&bytes, segment.salt)
+                    && header.run == segment.run
+                    && header.number >= self.number
+                {
+                    if header.number > self.number && header.durable >= self.number {
+                        return Err(self.damage("it cannot be read, and a later block says that it was confirmed"));
+                    }
+                    torn.get_or_insert((FileName::Segment(segment.id).to_string(), offset));
+                }
+                offset += UNIT;
+            }
+        }
+        // Blocks that nothing proves: whole with all their bodies, or the tail begins here.
+        while let Some(block) = self.unproved.pop_front() {
+            if self.whole(&block)? {
+                self.take(&block)?;
+                continue;
+            }
+            self.number = block.number;
+            self.chain = block.previous;
+            torn = Some((FileName::Segment(self.segments[block.segment].header.id).to_string(), block.offset));
+            self.unproved.clear();
+        }
+        self.torn = torn;
+        Ok(())
+    }
+
+    fn whole(&mut self, block: &Unproved) -> Result<bool, JournalError> {
+        let id = self.segments[block.segment].header.id;
+        let content = content_of(id, block);
+        let bodies = Fold::bodies_of(&block.meta, content).map_err(|_| unknown_record(id, block))?;
+        let bytes = self.bytes(block.segment, block.offset, block.header.length)?;
+        Ok(bodies.iter().all(|(place, length, sum)| {
+            let from = (u64::from(place.offset) - block.offset) as usize;
+            bytes.get(from..from + *length as usize).is_some_and(|body| crc(0, body) == *sum)
+        }))
+    }
+}
+
+fn content_of(segment: u32, block: &Unproved) -> Place {
+    let offset = block.offset + HEADER as u64 + u64::from(block.header.meta);
+    Place { segment, offset: u32::try_from(offset).unwrap_or(u32::MAX) }
+}
+
+fn unknown_record(segment: u32, block: &Unproved) -> JournalError {
+    JournalError::OtherFormat {
+        file: FileName::Segment(segment).to_string(),
+        found: format!("a record of another version in block {}", block.number),
+        known: format!("format {VERSION}"),
+    }
+}
+
+/// Moves large messages that no entry refers to out of the way; they are kept for people to look at.
+fn set_aside_orphans(disk: &mut Disk<'_>, fold: &Fold) -> Result<u64, JournalError> {
+    let wanted = fold.large();
+    let mut orphans = 0;
+    for (name, _) in disk.list(Dir::Large)? {
+        if let FileName::Large(id) = name
+            && !wanted.contains(&LargeId(id))
+        {
+            disk.run(DiskOp::Rename { from: name, to: FileName::Attic(id) })?;
+            orphans += 1;
+        }
+    }
+    if orphans > 0 {
+        disk.run(DiskOp::SyncDir { dir: Dir::Attic })?;
+        disk.run(DiskOp::SyncDir { dir: Dir::Large })?;
+    }
+    Ok(orphans)
+}

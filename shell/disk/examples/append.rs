@@ -1,0 +1,108 @@
+//! Appends messages with a window and acknowledges each once it is durable; prints rate, CPU and flush figures.
+//!
+//! `cargo run --release -p packhorse-disk --example append -- [--dir DIR] [--window N] [--batch N] [--size BYTES] [--seconds S]`
+
+use packhorse_disk::{DiskStore, OpenOptions};
+use packhorse_model::{ContentFormat, Head, HeadFlags, QueueId, QueueName, QueueSettings};
+use packhorse_store::{Batch, Event, Op, Store, Stored, Ticket};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+fn main() {
+    let mut args = std::env::args().skip(1);
+    let (mut dir, mut window, mut most, mut size, mut seconds) = (String::from("append-data"), 1000, 64, 1024, 3);
+    while let Some(name) = args.next() {
+        let value = args.next().unwrap_or_else(|| panic!("{name} needs a value"));
+        match name.as_str() {
+            "--dir" => dir = value,
+            "--window" => window = value.parse().expect("a number"),
+            "--batch" => most = value.parse().expect("a number"),
+            "--size" => size = value.parse().expect("a number"),
+            "--seconds" => seconds = value.parse().expect("a number"),
+            _ => panic!("unknown option {name}"),
+        }
+    }
+    let me = std::thread::current();
+    let wake = Arc::new(move |_| me.unpark());
+    let (store, mut shards, report) =
+        DiskStore::open(&OpenOptions::new(&dir, 1, 1), wake).unwrap_or_else(|e| panic!("{e}"));
+    println!("open: {} messages, {} MiB, {} ms", report.messages, report.bytes >> 20, report.recovery_ms);
+    let mut shard = shards.pop().expect("one shard");
+    let queue = QueueId(report.run);
+    let mut batch = Batch::default();
+    batch.push(Op::QueueCreate {
+        id: queue,
+        name: QueueName::new(&format!("run {}", report.run)).expect("a valid name"),
+        settings: QueueSettings::default(),
+        reserved: u64::MAX / 2,
+    });
+    shard.submit(batch);
+    let head = Head {
+        arrived_ms: 0,
+        ttl_ms: 0,
+        message_format: 0,
+        priority: 4,
+        flags: HeadFlags::PERSISTENT,
+        format: ContentFormat::Amqp10,
+    };
+    let body = vec![7u8; size];
+    let before = cpu_us();
+    let begin = Instant::now();
+    let (mut sent, mut confirmed, mut acknowledged) = (0u64, 0u64, 0u64);
+    let mut flying: VecDeque<(Ticket, u64)> = VecDeque::new();
+    let mut events = Vec::new();
+    while begin.elapsed() < Duration::from_secs(seconds) || confirmed < sent {
+        let mut batch = Batch::with_capacity(64 * 1024);
+        let go_on = begin.elapsed() < Duration::from_secs(seconds);
+        while go_on && sent - confirmed < window && batch.ops().len() < most {
+            let body = batch.copy_body(&body);
+            batch.push(Op::Enqueue { queue, sequence: sent, head, content: Stored::Body(body), volatile: false });
+            sent += 1;
+        }
+        while acknowledged < confirmed {
+            batch.acknowledge(queue, acknowledged);
+            acknowledged += 1;
+        }
+        if !batch.is_empty() {
+            flying.push_back((shard.submit(batch), sent));
+        }
+        shard.poll(&mut events);
+        if events.is_empty() && (sent - confirmed == window || !go_on) {
+            std::thread::park_timeout(Duration::from_millis(100));
+        }
+        for event in events.drain(..) {
+            match event {
+                Event::Durable { up_to } => {
+                    while flying.front().is_some_and(|(ticket, _)| *ticket <= up_to) {
+                        confirmed = flying.pop_front().expect("there is a front").1;
+                    }
+                }
+                Event::Failed(failure) => panic!("{}", failure.what),
+                _ => {}
+            }
+        }
+    }
+    let took = begin.elapsed().as_secs_f64();
+    let status = shard.status();
+    println!(
+        "{confirmed} messages of {size} B, window {window}: {:.0} msg/s, {:.2} µs CPU a message, {} flushes ({:.1} a 1,000), mean {} µs, longest {} µs, {:.0} MB/s written, {} segments",
+        confirmed as f64 / took,
+        (cpu_us() - before) as f64 / confirmed as f64,
+        status.flushes,
+        status.flushes as f64 * 1000.0 / confirmed as f64,
+        status.flush_us_total / status.flushes.max(1),
+        status.flush_us_max,
+        status.written_bytes as f64 / took / 1e6,
+        status.segments,
+    );
+    store.shutdown().unwrap_or_else(|f| panic!("{}", f.what));
+}
+
+/// CPU time of this process so far, µs.
+fn cpu_us() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
+    let fields: Vec<&str> = stat.rsplit(')').next().expect("a name in parentheses").split_whitespace().collect();
+    let ticks = |i: usize| fields[i].parse::<u64>().expect("a number");
+    (ticks(11) + ticks(12)) * 10_000
+}

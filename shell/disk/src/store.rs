@@ -1,0 +1,402 @@
+//! The threads around the journal, and each shard's handle on it.
+//!
+//! Two flushers, one thread for everything else that writes, one for reads. Each takes an operation under the lock, runs it
+//! without, and reports under the lock again: the lock is held for microseconds, never over a system call on a file.
+
+use crate::files::{Files, Lock};
+use packhorse_journal::{Encoded, IoId, IoResult, JournalError, Lane, Log, Options, recover};
+use packhorse_model::{Now, ShardId};
+use packhorse_store::{Batch, Event, Failure, LargeOp, Load, LoadLarge, Recovered, Store, StoreStatus, Ticket};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A flusher that has nothing to do looks for work this long before it sleeps: waking a thread costs more.
+const SPIN: Duration = Duration::from_micros(20);
+/// A sleeping flusher looks this often whether the running flush stalls, as long as there is traffic.
+const WATCH_US: u64 = 20_000;
+
+/// How to open a store.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// The data directory; made if it is not there.
+    pub dir: PathBuf,
+    /// Shards, at least one.
+    pub shards: u16,
+    /// Bytes of a segment, a multiple of 4096.
+    pub segment_bytes: u64,
+    /// Pre-written segments kept in reserve.
+    pub spare_segments: u32,
+    /// From the system's randomness: salts and a new store's identity are drawn from it.
+    pub seed: u64,
+}
+
+impl OpenOptions {
+    /// The defaults.
+    pub fn new(dir: impl Into<PathBuf>, shards: u16, seed: u64) -> OpenOptions {
+        let Options { shards, segment_bytes, spare_segments, seed } = Options::new(shards, seed);
+        OpenOptions { dir: dir.into(), shards, segment_bytes, spare_segments, seed }
+    }
+}
+
+/// What a start found and how long it took.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenReport {
+    /// Entries of all queues.
+    pub messages: u64,
+    /// Queues.
+    pub queues: u64,
+    /// Bytes of the segments in use.
+    pub bytes: u64,
+    /// Milliseconds.
+    pub recovery_ms: u64,
+    /// The number of this start.
+    pub run: u64,
+    /// A torn tail that was cut off: segment and offset. Nothing in it had been confirmed.
+    pub torn: Option<(String, u64)>,
+    /// Large messages without an entry, moved to `large/attic`.
+    pub orphans: u64,
+}
+
+type Wake = Arc<dyn Fn(ShardId) + Send + Sync>;
+
+struct State {
+    log: Log,
+    stop: bool,
+    /// Flushers that sleep.
+    parked: usize,
+    /// Of these, without a time to wake up by themselves.
+    asleep: usize,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    flush: Condvar,
+    side: Condvar,
+    read: Condvar,
+    /// Goes up with each submission: what a spinning flusher watches.
+    submissions: AtomicU64,
+    files: Files,
+    started: Instant,
+    wake: Wake,
+    /// Dropped last, when no thread can write any more.
+    _lock: Lock,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("a panic under this lock ends the process")
+    }
+
+    fn now(&self) -> Now {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64);
+        Now { mono_us: self.started.elapsed().as_micros() as u64, wall_ms: wall }
+    }
+
+    /// Reports an operation's end and wakes whom that concerns.
+    fn report(&self, id: IoId, result: IoResult, wakes: &mut Vec<ShardId>) {
+        let mut state = self.lock();
+        let now = self.now();
+        state.log.on_io(id, result, now);
+        state.log.take_wakes(wakes);
+        self.nudge(&state, now);
+        drop(state);
+        for shard in wakes.drain(..) {
+            (self.wake)(shard);
+        }
+    }
+
+    /// Wakes the threads that have got work.
+    fn nudge(&self, state: &State, now: Now) {
+        if state.parked > 0 && state.log.flush_due(now) {
+            self.flush.notify_one();
+        }
+        if state.log.side_due() {
+            self.side.notify_one();
+        }
+        if state.log.read_due() {
+            self.read.notify_one();
+        }
+    }
+
+    fn flusher(&self) {
+        let mut wakes = Vec::new();
+        let mut busy = false;
+        loop {
+            let mut state = self.lock();
+            let now = self.now();
+            if let Some((id, op)) = state.log.next_io(Lane::Flush, now) {
+                if state.asleep > 0 {
+                    // The other one is to watch this flush.
+                    self.flush.notify_one();
+                }
+                if state.log.side_due() {
+                    self.side.notify_one();
+                }
+                drop(state);
+                let result = self.files.run(op);
+                self.report(id, result, &mut wakes);
+                busy = true;
+                continue;
+            }
+            if state.log.side_due() {
+                self.side.notify_one();
+            }
+            if state.stop {
+                return;
+            }
+            if busy {
+                busy = false;
+                let seen = self.submissions.load(Ordering::Acquire);
+                drop(state);
+                let until = Instant::now() + SPIN;
+                while self.submissions.load(Ordering::Acquire) == seen && Instant::now() < until {
+                    std::hint::spin_loop();
+                }
+                continue;
+            }
+            let timeout = match state.log.next_deadline(Lane::Flush) {
+                Some(at_us) => Some(at_us.saturating_sub(now.mono_us).min(WATCH_US).max(1)),
+                None if !state.log.idle() => Some(WATCH_US),
+                None => None,
+            };
+            state.parked += 1;
+            let mut state = match timeout {
+                Some(us) => {
+                    let timeout = Duration::from_micros(us);
+                    self.flush.wait_timeout(state, timeout).expect("a panic under this lock ends the process").0
+                }
+                None => {
+                    state.asleep += 1;
+                    let mut state = self.flush.wait(state).expect("a panic under this lock ends the process");
+                    state.asleep -= 1;
+                    state
+                }
+            };
+            state.parked -= 1;
+        }
+    }
+
+    fn worker(&self, lane: Lane) {
+        let mut wakes = Vec::new();
+        let condvar = if lane == Lane::Read { &self.read } else { &self.side };
+        loop {
+            let mut state = self.lock();
+            if state.stop {
+                return;
+            }
+            let now = self.now();
+            if let Some((id, op)) = state.log.next_io(lane, now) {
+                drop(state);
+                let result = self.files.run(op);
+                self.report(id, result, &mut wakes);
+                continue;
+            }
+            match state.log.next_deadline(lane) {
+                Some(at_us) => {
+                    let timeout = Duration::from_micros(at_us.saturating_sub(now.mono_us).max(1));
+                    drop(condvar.wait_timeout(state, timeout).expect("a panic under this lock ends the process"));
+                }
+                None => drop(condvar.wait(state).expect("a panic under this lock ends the process")),
+            }
+        }
+    }
+}
+
+/// An open data directory and its threads. Dropped, it stops at once, as if the process were killed; [`DiskStore::shutdown`]
+/// stops in order.
+pub struct DiskStore {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl DiskStore {
+    /// Locks, recovers and opens a data directory. `wake` is called from the store's threads, without any lock held, when
+    /// [`Store::poll`] of a shard has something; it must be quick.
+    ///
+    /// # Errors
+    /// See [`JournalError`]; its text is meant for operators.
+    pub fn open(options: &OpenOptions, wake: Wake) -> Result<(DiskStore, Vec<ShardStore>, OpenReport), JournalError> {
+        let lock = Lock::take(&options.dir)?;
+        let mut files = Files::new(&options.dir);
+        let started = Instant::now();
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64);
+        let journal = Options {
+            shards: options.shards.max(1),
+            segment_bytes: options.segment_bytes,
+            spare_segments: options.spare_segments,
+            seed: options.seed,
+        };
+        let recovery = recover(&mut files, &journal, Now { mono_us: 0, wall_ms: wall })?;
+        let report = OpenReport {
+            messages: recovery.report.messages,
+            queues: recovery.report.queues,
+            bytes: recovery.report.bytes,
+            recovery_ms: started.elapsed().as_millis() as u64,
+            run: recovery.log.run(),
+            torn: recovery.report.torn,
+            orphans: recovery.report.orphans,
+        };
+        let (run, started_at_ms) = (recovery.log.run(), recovery.log.started_at_ms());
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State { log: recovery.log, stop: false, parked: 0, asleep: 0 }),
+            flush: Condvar::new(),
+            side: Condvar::new(),
+            read: Condvar::new(),
+            submissions: AtomicU64::new(0),
+            files,
+            started,
+            wake,
+            _lock: lock,
+        });
+        let mut store = DiskStore { shared: shared.clone(), threads: Vec::new() };
+        for name in ["flush-1", "flush-2"] {
+            let shared = shared.clone();
+            store.spawn(name, move || shared.flusher())?;
+        }
+        for (name, lane) in [("store-side", Lane::Side), ("store-read", Lane::Read)] {
+            let shared = shared.clone();
+            store.spawn(name, move || shared.worker(lane))?;
+        }
+        let shards = (0..journal.shards)
+            .map(|shard| ShardStore {
+                shared: shared.clone(),
+                shard: ShardId(shard),
+                next: Ticket(1),
+                run,
+                started_at_ms,
+            })
+            .collect();
+        Ok((store, shards, report))
+    }
+
+    fn spawn(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), JournalError> {
+        let thread = std::thread::Builder::new().name(name.into()).spawn(body);
+        let thread = thread.map_err(|error| JournalError::Fault {
+            op: "start the thread",
+            path: name.into(),
+            error: error.to_string(),
+        })?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// Makes everything durable that was submitted, and stops.
+    ///
+    /// # Errors
+    /// The store had failed, or failed now.
+    pub fn shutdown(self) -> Result<(), Failure> {
+        let mut state = self.shared.lock();
+        state.log.close();
+        self.shared.flush.notify_all();
+        while !state.log.settled() {
+            // The flushers do not know that somebody waits here: this is the end of the process, a millisecond is nothing.
+            drop(state);
+            std::thread::sleep(Duration::from_millis(1));
+            state = self.shared.lock();
+        }
+        let failed = state.log.failed().cloned();
+        drop(state);
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for DiskStore {
+    fn drop(&mut self) {
+        if let Ok(mut state) = self.shared.state.lock() {
+            state.stop = true;
+        }
+        self.shared.flush.notify_all();
+        self.shared.side.notify_all();
+        self.shared.read.notify_all();
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has told so already.
+            drop(thread.join());
+        }
+    }
+}
+
+/// One shard's handle.
+pub struct ShardStore {
+    shared: Arc<Shared>,
+    shard: ShardId,
+    next: Ticket,
+    run: u64,
+    started_at_ms: u64,
+}
+
+impl Store for ShardStore {
+    fn next_ticket(&self) -> Ticket {
+        self.next
+    }
+
+    fn submit(&mut self, batch: Batch) -> Ticket {
+        let batch = Encoded::new(batch);
+        let mut state = self.shared.lock();
+        let now = self.shared.now();
+        let idle = state.log.idle();
+        let ticket = state.log.submit(self.shard, batch, now);
+        // One that may wait still sets a time, if nobody has one yet.
+        let notify = state.parked > 0 && (idle || state.log.flush_due(now));
+        self.shared.submissions.fetch_add(1, Ordering::Release);
+        drop(state);
+        if notify {
+            self.shared.flush.notify_one();
+        }
+        debug_assert_eq!(ticket, self.next);
+        self.next = ticket.next();
+        ticket
+    }
+
+    fn large(&mut self, op: LargeOp) {
+        self.shared.lock().log.large(self.shard, op);
+        self.shared.side.notify_one();
+    }
+
+    fn load(&mut self, load: Load) {
+        let mut wakes = Vec::new();
+        let mut state = self.shared.lock();
+        state.log.load(self.shard, load);
+        state.log.take_wakes(&mut wakes);
+        let due = state.log.read_due();
+        drop(state);
+        if due {
+            self.shared.read.notify_one();
+        }
+        // An answer without a read is there at once; the caller may poll only when woken.
+        for shard in wakes {
+            (self.shared.wake)(shard);
+        }
+    }
+
+    fn load_large(&mut self, load: LoadLarge) {
+        self.shared.lock().log.load_large(self.shard, load);
+        self.shared.read.notify_one();
+    }
+
+    fn poll(&mut self, out: &mut Vec<Event>) {
+        self.shared.lock().log.poll(self.shard, out);
+    }
+
+    fn recover(&mut self, limit: usize, out: &mut Vec<Recovered>) -> bool {
+        self.shared.lock().log.recover(self.shard, limit, out)
+    }
+
+    fn run(&self) -> u64 {
+        self.run
+    }
+
+    fn started_at_ms(&self) -> u64 {
+        self.started_at_ms
+    }
+
+    fn unflushed_bytes(&self) -> u64 {
+        self.shared.lock().log.unflushed_bytes()
+    }
+
+    fn status(&self) -> StoreStatus {
+        self.shared.lock().log.status()
+    }
+}
