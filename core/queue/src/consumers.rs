@@ -3,7 +3,7 @@
 //! Must not know: entries. Credit is a total (see [`crate::Input::Credit`]); the sum of all credit is kept here and changes
 //! where a consumer's credit changes, in one function.
 
-use crate::history::Chain;
+use crate::history::{Chain, NONE};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use packhorse_model::Sequence;
@@ -142,7 +142,7 @@ impl Consumers {
         self.ring.len()
     }
 
-    /// It gets nothing from now on; what it holds comes back by and by.
+    /// It gets nothing from now on; what it holds comes back by and by, and then [`Consumers::left`] forgets it.
     pub(crate) fn leave(&mut self, id: ConsumerId, lost: bool) {
         let Some(index) = self.by_id.remove(&id) else { return };
         self.change(index, |c| c.leaving = Some(Leaving { lost, oldest_is_back: false }));
@@ -150,7 +150,12 @@ impl Consumers {
             self.ring.retain(|i| *i != index);
             self.all[index as usize].queued = false;
         }
-        self.leaving.push_back(index);
+        let consumer = &self.all[index as usize];
+        if consumer.chain.first == NONE && consumer.refused_below.is_none() {
+            self.all.remove(index as usize);
+        } else {
+            self.leaving.push_back(index);
+        }
     }
 
     /// The first of those that left and still hold something.

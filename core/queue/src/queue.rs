@@ -16,10 +16,7 @@ use crate::slot::{Flag, Packed, Slot};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use packhorse_model::{Content, Head, Overlay, QueueId, QueueName, QueueSettings, Sequence};
-use packhorse_store::{Load, Op, RecoveredEntry, Stored, Ticket};
-
-/// Numbers reserved at once: each start of the store jumps by as much at most.
-pub(crate) const RESERVE: u64 = 1 << 20;
+use packhorse_store::{Load, Op, RESERVE, RecoveredEntry, Stored, Ticket};
 
 /// One priority level.
 #[derive(Debug, Default)]
