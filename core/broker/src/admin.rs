@@ -131,6 +131,36 @@ pub struct Counters {
     pub purged_total: u64,
 }
 
+impl Counters {
+    /// Adds another queue's counts.
+    pub fn add(&mut self, other: &Counters) {
+        let sums = [
+            (&mut self.ready, other.ready),
+            (&mut self.scheduled, other.scheduled),
+            (&mut self.acquired, other.acquired),
+            (&mut self.removing, other.removing),
+            (&mut self.moving, other.moving),
+            (&mut self.damaged, other.damaged),
+            (&mut self.staged, other.staged),
+            (&mut self.prepared_in, other.prepared_in),
+            (&mut self.prepared_out, other.prepared_out),
+            (&mut self.depth, other.depth),
+            (&mut self.bytes, other.bytes),
+            (&mut self.consumers, other.consumers),
+            (&mut self.credit, other.credit),
+            (&mut self.enqueued_total, other.enqueued_total),
+            (&mut self.acknowledged_total, other.acknowledged_total),
+            (&mut self.redelivered_total, other.redelivered_total),
+            (&mut self.expired_total, other.expired_total),
+            (&mut self.dead_lettered_total, other.dead_lettered_total),
+            (&mut self.purged_total, other.purged_total),
+        ];
+        for (sum, part) in sums {
+            *sum += part;
+        }
+    }
+}
+
 /// One queue as operators see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueueReport {

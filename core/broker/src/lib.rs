@@ -3,12 +3,24 @@
 //! Inputs and bytes in, effects and bytes out; no clock, no I/O, no threads. `shell/runtime` drives it in production,
 //! `testing/sim` under a seed; both call the same functions in the same order (`ARCHITECTURE.md`, "Shards").
 
+mod access;
 mod admin;
 mod config;
+mod confirms;
+mod directory;
+mod frontend;
 mod io;
+mod mail;
+mod node;
+mod queues;
+mod ring;
+mod shard;
+mod topology;
 
 pub use admin::{
     Alarm, Command, Counters, ListPage, QueuePatch, QueueReport, Refusal, RefusalKind, Reply, ShardReport,
 };
 pub use config::{Config, ConfigError};
 pub use io::{Effect, Endpoint, Input, Level, Lost, Mail};
+pub use node::Node;
+pub use shard::{Recovery, Shard};

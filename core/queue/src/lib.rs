@@ -25,6 +25,7 @@ mod queue;
 pub mod relocate;
 mod settle;
 mod slot;
+mod spill;
 
 pub use consumers::ConsumerId;
 pub use counts::Stats;

@@ -1,0 +1,390 @@
+//! Messages out: credit goes to the queue, deliveries come from it, outcomes go back.
+//!
+//! A link that cannot send (session window, output) is *blocked*: its queue gives it nothing more, what was given already
+//! waits here, and it goes on when there is room. Messages too large for one go are sent in parts; other links interleave.
+
+use super::connection::{Connection, index, token};
+use super::link::{Consumer, Front, Kind, LargeOut, Link, Sending};
+use super::render::{self, Refused};
+use crate::io::Level;
+use crate::mail::{Deliver, Request};
+use crate::queues::Queues;
+use bytes::Bytes;
+use packhorse_amqp10::codec::{DeliveryState, SenderSettleMode};
+use packhorse_amqp10::engine::{Decision, DeliveryOutcome, Misuse, Piece, SHARE_FROM_BYTES, SendParams, SessionId};
+use packhorse_model::Content;
+
+/// Bodies of more bytes are sent in parts, so that the output's bound holds.
+const WHOLE_UP_TO_BYTES: u64 = 256 << 10;
+
+/// How much of a large message is read at once.
+const READ_AHEAD_BYTES: u32 = 256 << 10;
+
+impl Connection {
+    /// The peer's `flow` for a link on which it receives.
+    pub(super) fn on_credit(&mut self, queues: &mut Queues, token: u64, drain: bool) {
+        let Some(link) = self.links.get_mut(index(token) as usize) else { return };
+        let Kind::Consumer(consumer) = &mut link.kind else { return };
+        consumer.drained = false;
+        let limit = limit(consumer, self.engine.credit(link.id));
+        queues.request(consumer.queue, Request::Credit { consumer: consumer.consumer, limit, drain });
+    }
+
+    /// The queue has nothing more for a link that drains.
+    pub(super) fn on_drained(&mut self, queues: &mut Queues, token: u64) {
+        let Some(link) = self.links.get_mut(index(token) as usize) else { return };
+        let Kind::Consumer(consumer) = &mut link.kind else { return };
+        consumer.drained = true;
+        self.finish_drain(queues, token);
+    }
+
+    fn finish_drain(&mut self, queues: &mut Queues, token: u64) {
+        let Some(link) = self.links.get_mut(index(token) as usize) else { return };
+        let Kind::Consumer(consumer) = &mut link.kind else { return };
+        if consumer.drained
+            && consumer.pending.is_empty()
+            && consumer.sending.is_none()
+            && self.engine.draining(link.id)
+        {
+            consumer.drained = false;
+            // An error says that the link has gone meanwhile.
+            let _ = self.engine.drained(link.id);
+            let limit = limit(consumer, self.engine.credit(link.id));
+            queues.request(consumer.queue, Request::Credit { consumer: consumer.consumer, limit, drain: false });
+        }
+    }
+
+    /// A delivery from the queue.
+    pub(super) fn deliver(&mut self, queues: &mut Queues, token: u64, mut deliver: Deliver) {
+        let Some(link) = self.links.get_mut(index(token) as usize) else { return };
+        // A link that is over has told its queue, which takes the delivery back.
+        let Kind::Consumer(consumer) = &mut link.kind else { return };
+        consumer.given += 1;
+        if consumer.pending.is_empty() && self.engine.sendable(link.id) {
+            self.send(queues, token, deliver);
+            return;
+        }
+        if let Content::Body(place) = deliver.content
+            && deliver.body.is_none()
+        {
+            // What waits must not depend on the ring.
+            deliver.body = queues.ring.get(place);
+        }
+        consumer.pending.push_back(deliver);
+        self.block(queues, token);
+    }
+
+    /// The queue gives this link nothing more until it goes on.
+    fn block(&mut self, queues: &mut Queues, token: u64) {
+        let Some(link) = self.links.get_mut(index(token) as usize) else { return };
+        let Kind::Consumer(consumer) = &mut link.kind else { return };
+        if !consumer.blocked {
+            consumer.blocked = true;
+            self.blocked.push(index(token));
+            let limit = consumer.given;
+            let drain = self.engine.draining(link.id);
+            queues.request(consumer.queue, Request::Credit { consumer: consumer.consumer, limit, drain });
+        }
+    }
+
+    /// Blocked links go on: those of one session, or all.
+    pub(super) fn unblock(&mut self, queues: &mut Queues, session: Option<SessionId>) {
+        let blocked = std::mem::take(&mut self.blocked);
+        for place in blocked {
+            let Some(link) = self.links.get_mut(place as usize) else { continue };
+            let token = token(place, link.generation);
+            let Kind::Consumer(consumer) = &mut link.kind else { continue };
+            if session.is_some_and(|session| session != link.session) {
+                self.blocked.push(place);
+                continue;
+            }
+            consumer.blocked = false;
+            self.advance(queues, token);
+        }
+    }
+
+    /// Sends what waits on a link, as far as there is room; then the queue may give more.
+    fn advance(&mut self, queues: &mut Queues, token: u64) {
+        loop {
+            self.continue_sending(queues, token);
+            let Some(link) = self.links.get_mut(index(token) as usize) else { return };
+            let Kind::Consumer(consumer) = &mut link.kind else { return };
+            if consumer.sending.is_some() {
+                if !waits_for_store(consumer) {
+                    self.block(queues, token);
+                }
+                return;
+            }
+            if consumer.pending.is_empty() {
+                break;
+            }
+            if !self.engine.sendable(link.id) {
+                self.block(queues, token);
+                return;
+            }
+            if let Some(next) = consumer.pending.pop_front() {
+                self.send(queues, token, next);
+            }
+        }
+        self.finish_drain(queues, token);
+        let Some(link) = self.links.get_mut(index(token) as usize) else { return };
+        let Kind::Consumer(consumer) = &mut link.kind else { return };
+        let limit = limit(consumer, self.engine.credit(link.id));
+        let drain = self.engine.draining(link.id);
+        queues.request(consumer.queue, Request::Credit { consumer: consumer.consumer, limit, drain });
+    }
+
+    /// Sends a delivery whole, or begins to send it in parts. The link is sendable.
+    fn send(&mut self, queues: &mut Queues, token: u64, deliver: Deliver) {
+        let limits = self.limits;
+        let now_ms = queues.broker_ms();
+        let Some(link) = self.links.get_mut(index(token) as usize) else { return };
+        let Link { id, kind: Kind::Consumer(consumer), .. } = link else { return };
+        let id = *id;
+        let settled = self.engine.settle_modes(id).is_some_and(|(snd, _)| snd == SenderSettleMode::Settled);
+        let place = if settled { 0 } else { consumer.unsettled.insert(deliver.key) };
+        let format = deliver.head.message_format;
+        let params = SendParams { token: place as u64, settled, format, ..SendParams::default() };
+        let length = deliver.content.length();
+        let sent = match deliver.content {
+            Content::Large { id: file, length } => self.engine.begin_delivery(id, &params).map(|()| {
+                let front =
+                    Box::new(Front { head: deliver.head, deliveries: deliver.deliveries, overlay: deliver.overlay });
+                let rest = LargeOut { id: file, offset: 0, length, loading: false, front: Some(front) };
+                consumer.sending = Some(Sending { chunk: Bytes::new(), rest: Some(rest) });
+            }),
+            Content::Body(resident) => {
+                let share = length >= SHARE_FROM_BYTES as u64;
+                let shared = deliver.body.or_else(|| share.then(|| queues.ring.get(resident)).flatten());
+                let content = match &shared {
+                    Some(bytes) => Some(&bytes[..]),
+                    None => queues.ring.look(resident),
+                };
+                let Some(content) = content else {
+                    // The queue hands out only what is resident, and nothing is evicted within a turn.
+                    let text = format!("entry {} was handed out without its body", deliver.key.sequence);
+                    queues.log(Level::Error, Some(self.id), text);
+                    debug_assert!(false, "a body is resident when it is handed out");
+                    return;
+                };
+                self.front.clear();
+                let overlay = deliver.overlay.as_deref();
+                let head = &deliver.head;
+                let skip = render::put_front(
+                    &mut self.front,
+                    head,
+                    deliver.deliveries,
+                    overlay,
+                    content,
+                    length,
+                    now_ms,
+                    &limits,
+                );
+                let skip = skip.unwrap_or(0);
+                if length <= WHOLE_UP_TO_BYTES && self.engine.fits(id, self.front.len() + content.len() - skip) {
+                    let rest = shared.as_ref().map(|bytes| bytes.slice(skip..));
+                    let piece = match &rest {
+                        Some(bytes) => Piece::Share(bytes),
+                        None => Piece::Copy(&content[skip..]),
+                    };
+                    self.engine.send(id, &params, &[Piece::Copy(&self.front), piece]).map(|_| ())
+                } else {
+                    let mut whole = Vec::with_capacity(self.front.len());
+                    whole.extend_from_slice(&self.front);
+                    let body =
+                        shared.as_ref().map_or_else(|| Bytes::copy_from_slice(content), Clone::clone).slice(skip..);
+                    self.engine.begin_delivery(id, &params).map(|()| {
+                        consumer.sending = Some(Sending { chunk: body, rest: None });
+                        consumer.front = whole;
+                    })
+                }
+            }
+        };
+        match sent {
+            Ok(()) => self.continue_sending(queues, token),
+            Err(Misuse::TooLarge) => self.too_large_for_link(queues, token, place, length),
+            Err(misuse) => {
+                let why = Refused::new("amqp:internal-error", format!("a delivery could not be sent: {misuse}"));
+                self.fail_link(queues, token, &why);
+            }
+        }
+    }
+
+    /// The message exceeds the link's max-message-size: it goes back, for others.
+    fn too_large_for_link(&mut self, queues: &mut Queues, token: u64, place: usize, length: u64) {
+        let Some(link) = self.links.get_mut(index(token) as usize) else { return };
+        let Kind::Consumer(consumer) = &mut link.kind else { return };
+        let most = self.engine.peer_max_message_size(link.id).unwrap_or(0);
+        let text =
+            format!("link \"{}\" takes messages of at most {most} bytes: one of {length} is passed over", link.name);
+        consumer.sending = None;
+        let Some(key) = consumer.unsettled.try_remove(place) else {
+            // It was settled when it was handed out: the link cannot go on without losing it silently.
+            self.fail_link(queues, token, &Refused::new("amqp:link:message-size-exceeded", text));
+            return;
+        };
+        let queue = consumer.queue;
+        queues.log(Level::Warn, Some(self.id), text);
+        let outcome = packhorse_model::Outcome::ReturnModified { undeliverable_here: true, annotations: Bytes::new() };
+        queues.request(queue, Request::Settle { key, outcome, reply: None });
+    }
+
+    /// Sends more of a message that goes in parts.
+    fn continue_sending(&mut self, queues: &mut Queues, token: u64) {
+        let limits = self.limits;
+        let now_ms = queues.broker_ms();
+        let me = self.me_at(token);
+        let Some(link) = self.links.get_mut(index(token) as usize) else { return };
+        let Link { id, kind: Kind::Consumer(consumer), .. } = link else { return };
+        let id = *id;
+        let Some(sending) = &mut consumer.sending else { return };
+        if let Some(rest) = &mut sending.rest
+            && let Some(front) = &rest.front
+            && !rest.loading
+            && rest.offset > 0
+        {
+            // The first part is here: its front can be made.
+            let mut made = Vec::new();
+            let overlay = front.overlay.as_deref();
+            let chunk = &sending.chunk;
+            let skip = render::put_front(
+                &mut made,
+                &front.head,
+                front.deliveries,
+                overlay,
+                chunk,
+                rest.length,
+                now_ms,
+                &limits,
+            );
+            sending.chunk = sending.chunk.slice(skip.unwrap_or(0)..);
+            consumer.front = made;
+            rest.front = None;
+        }
+        let ready = sending.rest.as_ref().is_none_or(|rest| rest.front.is_none());
+        let mut done = false;
+        if ready {
+            let more_in_file = sending.rest.as_ref().is_some_and(|rest| rest.offset < rest.length);
+            if !consumer.front.is_empty() {
+                let last = sending.chunk.is_empty() && !more_in_file;
+                match self.engine.send_chunk(id, Piece::Copy(&consumer.front), last) {
+                    Ok(sent) => {
+                        consumer.front.drain(..sent.consumed);
+                        done = sent.done;
+                    }
+                    Err(misuse) => return self.sending_failed(queues, token, misuse),
+                }
+            }
+            if consumer.front.is_empty() && !done && (!sending.chunk.is_empty() || !more_in_file) {
+                match self.engine.send_chunk(id, Piece::Share(&sending.chunk), !more_in_file) {
+                    Ok(sent) => {
+                        sending.chunk = sending.chunk.slice(sent.consumed..);
+                        done = sent.done;
+                    }
+                    Err(misuse) => return self.sending_failed(queues, token, misuse),
+                }
+            }
+        }
+        if done {
+            consumer.sending = None;
+            return;
+        }
+        if let Some(rest) = &mut sending.rest
+            && sending.chunk.is_empty()
+            && !rest.loading
+            && rest.offset < rest.length
+        {
+            rest.loading = true;
+            let (file, offset) = (rest.id, rest.offset);
+            queues.read_large(me, file, offset, READ_AHEAD_BYTES);
+        }
+    }
+
+    fn sending_failed(&mut self, queues: &mut Queues, token: u64, misuse: Misuse) {
+        let Some(link) = self.link(token) else { return };
+        let id = link.id;
+        if misuse == Misuse::TooLarge {
+            let _ = self.engine.abort_delivery(id);
+            let most = self.engine.peer_max_message_size(id).unwrap_or(0);
+            let why = format!("the message is larger than the link's max-message-size of {most} bytes");
+            self.fail_link(queues, token, &Refused::new("amqp:link:message-size-exceeded", why));
+            return;
+        }
+        let why = Refused::new("amqp:internal-error", format!("a delivery could not be sent: {misuse}"));
+        self.fail_link(queues, token, &why);
+    }
+
+    /// A part of a large message.
+    pub(super) fn on_large_loaded(&mut self, queues: &mut Queues, token: u64, bytes: Option<Bytes>) {
+        let Some(link) = self.links.get_mut(index(token) as usize) else { return };
+        let id = link.id;
+        let Kind::Consumer(consumer) = &mut link.kind else { return };
+        let Some(Sending { chunk, rest: Some(rest) }) = &mut consumer.sending else { return };
+        let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else {
+            let text =
+                format!("large message {}: its file cannot be read or is damaged at byte {}", rest.id.0, rest.offset);
+            let _ = self.engine.abort_delivery(id);
+            self.fail_link(queues, token, &Refused::new("amqp:internal-error", text));
+            return;
+        };
+        rest.loading = false;
+        rest.offset += bytes.len() as u64;
+        *chunk = bytes;
+        if !consumer.blocked {
+            self.advance(queues, token);
+        }
+    }
+
+    /// What the peer says of a delivery of ours.
+    pub(super) fn on_outcome(
+        &mut self,
+        queues: &mut Queues,
+        told: &DeliveryOutcome,
+        state: Option<&DeliveryState<'_>>,
+    ) {
+        let me = self.me_at(told.link_token);
+        let Some(link) = self.link_mut(told.link_token) else { return };
+        let Kind::Consumer(consumer) = &mut link.kind else {
+            // The link is over; its queue has taken everything back.
+            if !told.settled {
+                let session = link.session;
+                let _ = self.engine.settle_outgoing(session, told.delivery_id);
+            }
+            return;
+        };
+        if told.repeated {
+            return;
+        }
+        if matches!(told.state, Decision::Transactional) {
+            let why = "the disposition names a transaction, and none is known: transactions are not implemented yet";
+            self.fail_link(queues, told.link_token, &Refused::new("amqp:transaction:unknown-id", why));
+            return;
+        }
+        if matches!(told.state, Decision::Other | Decision::Declared) {
+            let why = "the outcome is of a type that is not known here; use accepted, rejected, released or modified";
+            self.fail_link(queues, told.link_token, &Refused::new("amqp:not-allowed", why));
+            return;
+        }
+        let Some(outcome) = render::outcome(told.state, state) else { return };
+        let Some(key) = consumer.unsettled.try_remove(told.token as usize) else { return };
+        let queue = consumer.queue;
+        let reply = (!told.settled).then_some((me, told.delivery_id));
+        if reply.is_some() {
+            link.waiting += 1;
+        }
+        queues.request(queue, Request::Settle { key, outcome, reply });
+    }
+}
+
+/// Deliveries in all that the queue may have given to the link.
+fn limit(consumer: &Consumer, credit: u32) -> u64 {
+    if consumer.blocked {
+        return consumer.given;
+    }
+    (consumer.given + u64::from(credit)).saturating_sub(consumer.pending.len() as u64)
+}
+
+/// Whether a message that goes in parts waits for its next part, not for room.
+fn waits_for_store(consumer: &Consumer) -> bool {
+    consumer.sending.as_ref().is_some_and(|sending| sending.rest.as_ref().is_some_and(|rest| rest.loading))
+}

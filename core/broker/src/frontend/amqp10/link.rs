@@ -1,0 +1,193 @@
+//! What the front end keeps of a link, beside what the engine keeps.
+
+use super::render::Kept;
+use crate::mail::{Deliver, Payload};
+use bytes::Bytes;
+use packhorse_amqp10::engine::{LinkId, SessionId};
+use packhorse_amqp10::message::BodyScan;
+use packhorse_model::{Head, LargeId, Overlay, QueueId, QueueName};
+use packhorse_queue::{ConsumerId, DeliveryKey};
+use std::collections::VecDeque;
+
+/// A link of a connection.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) id: LinkId,
+    pub(crate) session: SessionId,
+    pub(crate) generation: u32,
+    pub(crate) name: String,
+    /// Deliveries and settlements that wait for the disk; our `detach` goes out after their answers.
+    pub(crate) waiting: u32,
+    /// The peer has left; what it sent before is still on its way.
+    pub(crate) leaving: bool,
+    pub(crate) kind: Kind,
+}
+
+/// What a link is for.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// The peer's `attach` is not answered yet: its queue is being created or looked for.
+    Pending(Pending),
+    /// The peer sends.
+    Producer(Producer),
+    /// The peer receives.
+    Consumer(Consumer),
+    /// Refused or failed; only the peer's `detach` is missing.
+    Over,
+}
+
+/// An `attach` that waits.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    /// The queue's name.
+    pub(crate) queue: QueueName,
+    /// What the answer will say.
+    pub(crate) kept: Kept,
+    /// We receive: the peer is a producer.
+    pub(crate) receiver: bool,
+    /// Shards that have not yet said that no older link of this name is left there.
+    pub(crate) stealing: u16,
+}
+
+/// A link on which the peer sends.
+#[derive(Debug)]
+pub(crate) struct Producer {
+    pub(crate) queue: QueueId,
+    /// Mean size of messages so far, bytes; decides how much credit is given.
+    pub(crate) mean_bytes: u64,
+    /// A delivery of which not all frames are here.
+    pub(crate) partial: Option<Partial>,
+    /// Whole deliveries that wait for a large one before them, which stands first: order is kept.
+    pub(crate) behind: VecDeque<Behind>,
+    /// Bytes of those in memory.
+    pub(crate) behind_bytes: usize,
+    /// Reading is paused for this link.
+    pub(crate) pauses: bool,
+    /// Deliveries that the sender wants settled at once although the link settles second.
+    pub(crate) settle_first: Vec<u32>,
+}
+
+impl Producer {
+    pub(crate) fn new(queue: QueueId) -> Producer {
+        Producer {
+            queue,
+            mean_bytes: 1024,
+            partial: None,
+            behind: VecDeque::new(),
+            behind_bytes: 0,
+            pauses: false,
+            settle_first: Vec::new(),
+        }
+    }
+}
+
+/// A delivery on its way in.
+#[derive(Debug)]
+pub(crate) struct Partial {
+    pub(crate) delivery: u32,
+    pub(crate) format: u32,
+    pub(crate) settled: bool,
+    pub(crate) body: PartialBody,
+}
+
+/// What has come of it.
+#[derive(Debug)]
+pub(crate) enum PartialBody {
+    /// All bytes so far.
+    Memory(Vec<u8>),
+    /// It grew past the limit for memory and is streamed to a file.
+    Large(Box<LargeIn>),
+    /// It was refused; the rest is dropped.
+    Dropped,
+}
+
+/// A large message on its way into its file.
+#[derive(Debug)]
+pub(crate) struct LargeIn {
+    pub(crate) id: LargeId,
+    pub(crate) head: Head,
+    /// Bytes handed to the store.
+    pub(crate) handed: u64,
+    /// Bytes written by it.
+    pub(crate) written: u64,
+    /// Checks the sections that are not in memory; none for an opaque format.
+    pub(crate) scan: Option<BodyScan>,
+}
+
+/// A whole delivery that waits for its turn.
+#[derive(Debug)]
+pub(crate) struct Behind {
+    pub(crate) delivery: u32,
+    pub(crate) settled: bool,
+    pub(crate) head: Head,
+    pub(crate) payload: Payload<'static>,
+    /// Its file is not synced yet.
+    pub(crate) unsynced: bool,
+}
+
+/// A link on which the peer receives.
+#[derive(Debug)]
+pub(crate) struct Consumer {
+    pub(crate) queue: QueueId,
+    pub(crate) consumer: ConsumerId,
+    /// Deliveries that came from the queue so far.
+    pub(crate) given: u64,
+    /// Of those, what is not sent yet: the session's window or the connection's output was full.
+    pub(crate) pending: VecDeque<Deliver>,
+    /// A message that is being sent in parts.
+    pub(crate) sending: Option<Sending>,
+    /// Bytes that go before the parts: header and changed annotations.
+    pub(crate) front: Vec<u8>,
+    /// The queue has nothing more; the drain is answered when the above are empty.
+    pub(crate) drained: bool,
+    /// Keys of unsettled deliveries by the engine's token.
+    pub(crate) unsettled: slab::Slab<DeliveryKey>,
+    /// In the connection's list of blocked links; the queue gives nothing meanwhile.
+    pub(crate) blocked: bool,
+}
+
+impl Consumer {
+    pub(crate) fn new(queue: QueueId, consumer: ConsumerId) -> Consumer {
+        Consumer {
+            queue,
+            consumer,
+            given: 0,
+            pending: VecDeque::new(),
+            sending: None,
+            front: Vec::new(),
+            drained: false,
+            unsettled: slab::Slab::new(),
+            blocked: false,
+        }
+    }
+}
+
+/// A delivery that is sent in parts.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    /// Bytes at hand.
+    pub(crate) chunk: Bytes,
+    /// What follows from the store, if it is a large message.
+    pub(crate) rest: Option<LargeOut>,
+}
+
+/// The rest of a large message.
+#[derive(Debug)]
+pub(crate) struct LargeOut {
+    pub(crate) id: LargeId,
+    /// Next byte to ask for.
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+    /// A part was asked for.
+    pub(crate) loading: bool,
+    /// The front of the message is made when the first part is here.
+    pub(crate) front: Option<Box<Front>>,
+}
+
+/// What the front of a message is made from.
+#[derive(Debug)]
+pub(crate) struct Front {
+    pub(crate) head: Head,
+    pub(crate) deliveries: u32,
+    pub(crate) overlay: Option<Box<Overlay>>,
+}

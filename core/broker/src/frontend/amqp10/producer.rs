@@ -1,0 +1,429 @@
+//! Messages in: transfers become deliveries, deliveries become requests to queues, answers become dispositions. Large
+//! messages stream into files as they come; what follows them on the same link waits, so that order is kept.
+
+use super::connection::{Connection, Going, index, token};
+use super::link::{Behind, Kind, LargeIn, Partial, PartialBody, Producer};
+use super::render::{self, Refused};
+use crate::mail::{LinkRef, Payload};
+use crate::queues::Queues;
+use bytes::Bytes;
+use packhorse_amqp10::codec::{DeliveryState, Error, ReceiverSettleMode, Rejected};
+use packhorse_amqp10::engine::TransferEvent;
+use packhorse_amqp10::message::MessageView;
+use packhorse_model::LargeId;
+use packhorse_store::LargeOp;
+
+/// Deliveries of more bytes are streamed to a file.
+const LARGE_FROM_BYTES: usize = 1 << 20;
+
+/// Bytes of one link that may wait, for the disk or behind a large message, before the connection is not read.
+const WAITING_BYTES: u64 = 1 << 20;
+
+/// A frame of the peer's transaction, although none was ever declared.
+const NO_TRANSACTION: &str =
+    "the delivery names a transaction, and none is known: transactions are not implemented yet";
+
+impl Connection {
+    pub(super) fn on_transfer(&mut self, queues: &mut Queues, transfer: &TransferEvent<'_>) {
+        let (token, delivery) = (transfer.token, transfer.delivery_id);
+        let modes = self.engine.settle_modes(transfer.link);
+        let second = modes.is_some_and(|(_, rcv)| rcv == ReceiverSettleMode::Second);
+        let Some(link) = self.link_mut(token) else { return };
+        let Kind::Producer(producer) = &mut link.kind else { return };
+        if second && transfer.settle_first && !transfer.settled && transfer.last {
+            producer.settle_first.push(delivery);
+        }
+        if matches!(transfer.state, Some(DeliveryState::Transactional(_))) {
+            let partial = producer.partial.take();
+            self.drop_partial(queues, token, partial);
+            let why = Refused::new("amqp:transaction:unknown-id", NO_TRANSACTION);
+            self.refuse_delivery(queues, token, delivery, transfer.settled, &why);
+            if !transfer.last {
+                self.drop_rest(token, transfer);
+            }
+            return;
+        }
+        if transfer.aborted {
+            let partial = producer.partial.take();
+            self.drop_partial(queues, token, partial);
+            self.renew_credit(queues, token);
+            return;
+        }
+        if transfer.first && transfer.last {
+            self.on_delivery(
+                queues,
+                token,
+                delivery,
+                transfer.format,
+                transfer.settled,
+                Whole::Slice(transfer.payload),
+            );
+        } else {
+            self.gather(queues, transfer);
+        }
+        if transfer.last {
+            self.renew_credit(queues, token);
+        }
+    }
+
+    /// One frame of a delivery of several.
+    fn gather(&mut self, queues: &mut Queues, transfer: &TransferEvent<'_>) {
+        let token = transfer.token;
+        let Some(Kind::Producer(producer)) = self.link_mut(token).map(|link| &mut link.kind) else { return };
+        let partial = producer.partial.get_or_insert_with(|| Partial {
+            delivery: transfer.delivery_id,
+            format: transfer.format,
+            settled: false,
+            body: PartialBody::Memory(Vec::new()),
+        });
+        partial.settled |= transfer.settled;
+        match &mut partial.body {
+            PartialBody::Memory(bytes) => {
+                bytes.extend_from_slice(transfer.payload);
+                if bytes.len() > LARGE_FROM_BYTES {
+                    self.start_large(queues, token);
+                }
+            }
+            PartialBody::Large(large) => {
+                let checked = large.scan.as_mut().map_or(Ok(()), |scan| scan.push(transfer.payload));
+                match checked {
+                    Ok(()) => {
+                        large.handed += transfer.payload.len() as u64;
+                        let bytes = Bytes::copy_from_slice(transfer.payload);
+                        queues.large_ops.push(LargeOp::Chunk { id: large.id, bytes });
+                        self.pace(token);
+                    }
+                    Err(error) => {
+                        let why = Refused::new(error.condition(), error.to_string());
+                        self.refuse_partial(queues, token, &why);
+                    }
+                }
+            }
+            PartialBody::Dropped => {}
+        }
+        if transfer.last {
+            self.complete(queues, token);
+        }
+    }
+
+    /// A delivery has outgrown memory: what is here goes to a file, and so does the rest.
+    fn start_large(&mut self, queues: &mut Queues, token: u64) {
+        let limits = self.limits;
+        let me = self.me_at(token);
+        let Some(Kind::Producer(producer)) = self.link_mut(token).map(|link| &mut link.kind) else { return };
+        let queue = producer.queue;
+        let Some(partial) = &mut producer.partial else { return };
+        let PartialBody::Memory(bytes) = &mut partial.body else { return };
+        let default_durable = queues.default_durable(queue);
+        let (head, start, scan) = if partial.format == 0 {
+            let view = match MessageView::parse_prefix(bytes, None, &limits) {
+                Ok(Some(view)) => view,
+                // The sections before the body are not all here yet; their size has a limit of its own.
+                Ok(None) => return,
+                Err(error) => {
+                    let why = Refused::new(error.condition(), error.to_string());
+                    self.refuse_partial(queues, token, &why);
+                    return;
+                }
+            };
+            let read = render::read(&view, default_durable, queues.broker_ms());
+            let mut scan = view.body_scan(&limits);
+            if let Err(error) = scan.push(&bytes[view.layout().body_start()..]) {
+                let why = Refused::new(error.condition(), error.to_string());
+                self.refuse_partial(queues, token, &why);
+                return;
+            }
+            (read.head, read.content_start, Some(scan))
+        } else {
+            (render::opaque_head(partial.format, default_durable, queues.broker_ms()), 0, None)
+        };
+        let id = queues.new_large();
+        let first = Bytes::from(std::mem::take(bytes)).slice(start..);
+        let handed = first.len() as u64;
+        queues.large_writers.insert(id, me);
+        queues.large_ops.push(LargeOp::Begin { id });
+        queues.large_ops.push(LargeOp::Chunk { id, bytes: first });
+        partial.body = PartialBody::Large(Box::new(LargeIn { id, head, handed, written: 0, scan }));
+        self.pace(token);
+    }
+
+    /// The last frame of a delivery of several is here.
+    fn complete(&mut self, queues: &mut Queues, token: u64) {
+        let Some(link) = self.link_mut(token) else { return };
+        let Kind::Producer(producer) = &mut link.kind else { return };
+        let Some(partial) = producer.partial.take() else { return };
+        let Partial { delivery, format, settled, body } = partial;
+        match body {
+            PartialBody::Memory(bytes) => {
+                self.on_delivery(queues, token, delivery, format, settled, Whole::Bytes(Bytes::from(bytes)));
+            }
+            PartialBody::Large(large) => {
+                let finished = large.scan.as_ref().map_or(Ok(0), |scan| scan.finish());
+                if let Err(error) = finished {
+                    queues.large_writers.remove(&large.id);
+                    queues.large_ops.push(LargeOp::Abort { id: large.id });
+                    let why = Refused::new(error.condition(), error.to_string());
+                    self.refuse_delivery(queues, token, delivery, settled, &why);
+                    return;
+                }
+                queues.large_ops.push(LargeOp::End { id: large.id });
+                let mean = &mut producer.mean_bytes;
+                *mean = (*mean * 15 + large.handed) / 16;
+                let payload = Payload::Large { id: large.id, length: large.handed };
+                producer.behind.push_back(Behind { delivery, settled, head: large.head, payload, unsynced: true });
+                if !settled {
+                    link.waiting += 1;
+                }
+            }
+            PartialBody::Dropped => {}
+        }
+    }
+
+    /// A whole delivery: its header is read, the rest goes to the queue as it is.
+    pub(super) fn on_delivery(
+        &mut self,
+        queues: &mut Queues,
+        token: u64,
+        delivery: u32,
+        format: u32,
+        settled: bool,
+        whole: Whole<'_>,
+    ) {
+        let limits = self.limits;
+        let me = self.me_at(token);
+        let Some(link) = self.link_mut(token) else { return };
+        let Kind::Producer(producer) = &mut link.kind else { return };
+        let default_durable = queues.default_durable(producer.queue);
+        let bytes = whole.bytes();
+        let (head, start) = if format == 0 {
+            match MessageView::parse(bytes, &limits) {
+                Ok(view) => {
+                    let read = render::read(&view, default_durable, queues.broker_ms());
+                    (read.head, read.content_start)
+                }
+                Err(error) => {
+                    let why = Refused::new(error.condition(), error.to_string());
+                    self.refuse_delivery(queues, token, delivery, settled, &why);
+                    return;
+                }
+            }
+        } else {
+            (render::opaque_head(format, default_durable, queues.broker_ms()), 0)
+        };
+        producer.mean_bytes = (producer.mean_bytes * 15 + bytes.len() as u64) / 16;
+        if !settled {
+            link.waiting += 1;
+        }
+        let payload = match whole {
+            Whole::Slice(bytes) => Payload::Slice(&bytes[start..]),
+            Whole::Bytes(bytes) => Payload::Shared(bytes.slice(start..)),
+        };
+        if producer.behind.is_empty() {
+            queues.enqueue(producer.queue, me, delivery, settled, head, payload);
+        } else {
+            producer.behind_bytes += bytes_in_memory(&payload);
+            let payload = payload.into_owned();
+            producer.behind.push_back(Behind { delivery, settled, head, payload, unsynced: false });
+            self.pace(token);
+        }
+    }
+
+    /// Deliveries of the link whose turn it is go to the queue.
+    fn release_behind(&mut self, queues: &mut Queues, token: u64) {
+        let me = self.me_at(token);
+        let Some(Kind::Producer(producer)) = self.link_mut(token).map(|link| &mut link.kind) else { return };
+        while let Some(behind) = producer.behind.pop_front_if(|behind| !behind.unsynced) {
+            producer.behind_bytes -= bytes_in_memory(&behind.payload);
+            queues.enqueue(producer.queue, me, behind.delivery, behind.settled, behind.head, behind.payload);
+        }
+        self.pace(token);
+    }
+
+    /// Pauses reading while more waits for this link than memory should hold.
+    fn pace(&mut self, token: u64) {
+        let Some(Kind::Producer(producer)) = self.link_mut(token).map(|link| &mut link.kind) else { return };
+        let unwritten = match producer.partial.as_ref().map(|partial| &partial.body) {
+            Some(PartialBody::Large(large)) => large.handed - large.written,
+            _ => 0,
+        };
+        let waiting = unwritten + producer.behind_bytes as u64;
+        let pauses = if producer.pauses { waiting > WAITING_BYTES / 2 } else { waiting > WAITING_BYTES };
+        if pauses != producer.pauses {
+            producer.pauses = pauses;
+            self.paused_by = if pauses { self.paused_by + 1 } else { self.paused_by - 1 };
+        }
+    }
+
+    pub(super) fn on_large_written(&mut self, token: u64, id: LargeId, written: u64) {
+        let Some(Kind::Producer(producer)) = self.link_mut(token).map(|link| &mut link.kind) else { return };
+        if let Some(Partial { body: PartialBody::Large(large), .. }) = &mut producer.partial
+            && large.id == id
+        {
+            large.written = written;
+        }
+        self.pace(token);
+    }
+
+    pub(super) fn on_large_synced(&mut self, queues: &mut Queues, token: u64, id: LargeId, length: u64) {
+        let Some(Kind::Producer(producer)) = self.link_mut(token).map(|link| &mut link.kind) else { return };
+        for behind in &mut producer.behind {
+            if let Payload::Large { id: waiting, length: handed } = &behind.payload
+                && *waiting == id
+            {
+                debug_assert_eq!(*handed, length, "the store has written what it was handed");
+                behind.unsynced = false;
+            }
+        }
+        self.release_behind(queues, token);
+        self.end_if_leaving(token);
+    }
+
+    /// A producer's link ends. In order: what was whole still counts.
+    pub(super) fn producer_goes(&mut self, queues: &mut Queues, token: u64, mut producer: Producer, going: Going) {
+        let partial = producer.partial.take();
+        if std::mem::take(&mut producer.pauses) {
+            self.paused_by -= 1;
+        }
+        self.drop_partial(queues, token, partial);
+        if going == Going::InOrder && !producer.behind.is_empty() {
+            if let Some(link) = self.link_mut(token) {
+                link.leaving = true;
+                link.kind = Kind::Producer(producer);
+            }
+            return;
+        }
+        for behind in producer.behind {
+            if let Payload::Large { id, .. } = behind.payload {
+                queues.large_writers.remove(&id);
+                queues.large_ops.push(LargeOp::Abort { id });
+            }
+        }
+    }
+
+    fn end_if_leaving(&mut self, token: u64) {
+        if let Some(link) = self.link_mut(token)
+            && link.leaving
+            && matches!(&link.kind, Kind::Producer(producer) if producer.behind.is_empty())
+        {
+            link.kind = Kind::Over;
+        }
+    }
+
+    fn drop_partial(&mut self, queues: &mut Queues, token: u64, partial: Option<Partial>) {
+        if let Some(Partial { body: PartialBody::Large(large), .. }) = partial {
+            queues.large_writers.remove(&large.id);
+            queues.large_ops.push(LargeOp::Abort { id: large.id });
+            self.pace(token);
+        }
+    }
+
+    /// The frames that are still to come of a delivery that was refused are dropped.
+    fn drop_rest(&mut self, token: u64, transfer: &TransferEvent<'_>) {
+        if let Some(Kind::Producer(producer)) = self.link_mut(token).map(|link| &mut link.kind) {
+            producer.partial = Some(Partial {
+                delivery: transfer.delivery_id,
+                format: transfer.format,
+                settled: transfer.settled,
+                body: PartialBody::Dropped,
+            });
+        }
+    }
+
+    /// Refuses the delivery of which not all frames are here.
+    fn refuse_partial(&mut self, queues: &mut Queues, token: u64, why: &Refused) {
+        let Some(Kind::Producer(producer)) = self.link_mut(token).map(|link| &mut link.kind) else { return };
+        let Some(partial) = &mut producer.partial else { return };
+        let (delivery, settled) = (partial.delivery, partial.settled);
+        let body = std::mem::replace(&mut partial.body, PartialBody::Dropped);
+        let dropped = Partial { delivery, format: 0, settled, body };
+        self.drop_partial(queues, token, Some(dropped));
+        self.refuse_delivery(queues, token, delivery, settled, why);
+    }
+
+    /// Rejects a delivery; one that its sender has settled cannot be rejected, so its link ends.
+    fn refuse_delivery(&mut self, queues: &mut Queues, token: u64, delivery: u32, settled: bool, why: &Refused) {
+        if settled {
+            self.fail_link(queues, token, why);
+        } else {
+            self.reject(queues, token, delivery, why);
+        }
+    }
+
+    /// Tells the producer that a delivery is not taken.
+    pub(super) fn reject(&mut self, queues: &mut Queues, token: u64, delivery: u32, why: &Refused) {
+        let text = format!("a message was rejected: {}: {}", why.condition, why.why);
+        queues.log(crate::io::Level::Warn, Some(self.id), text);
+        let error = Error { condition: why.condition, description: Some(&why.why), info: None };
+        self.settle(token, delivery, &DeliveryState::Rejected(Rejected { error: Some(error) }));
+    }
+
+    /// These deliveries are safe.
+    pub(super) fn on_confirmed(&mut self, token: u64, first: u32, last: u32) {
+        let count = last.wrapping_sub(first).wrapping_add(1);
+        for offset in 0..count {
+            self.settle(token, first.wrapping_add(offset), &DeliveryState::Accepted);
+        }
+        self.answered(token, count);
+    }
+
+    fn settle(&mut self, token: u64, delivery: u32, state: &DeliveryState<'_>) {
+        let Some(link) = self.links.get_mut(index(token) as usize) else { return };
+        let second = self.engine.settle_modes(link.id).is_some_and(|(_, rcv)| rcv == ReceiverSettleMode::Second);
+        let settled = match &mut link.kind {
+            Kind::Producer(producer) if second => {
+                let place = producer.settle_first.iter().position(|id| *id == delivery);
+                place.map(|place| producer.settle_first.swap_remove(place)).is_some()
+            }
+            _ => !second,
+        };
+        // The link or the session may be gone; then nobody waits for it.
+        let _ = self.engine.settle_incoming(link.id, delivery, Some(state), settled);
+    }
+
+    /// Grants new credit when half of it is used: as much as its messages' size allows.
+    pub(super) fn renew_credit(&mut self, queues: &mut Queues, token: u64) {
+        let me = self.me_at(token);
+        let Some(link) = self.link(token) else { return };
+        let Kind::Producer(producer) = &link.kind else { return };
+        let by_bytes = queues.config.link_credit_bytes / producer.mean_bytes.max(1);
+        let most = by_bytes.clamp(1, u64::from(queues.config.link_credit_max)) as u32;
+        if self.engine.credit(link.id) > most / 2 {
+            return;
+        }
+        if queues.behind {
+            queues.starved.push(me);
+            return;
+        }
+        let _ = self.engine.grant(link.id, most);
+    }
+
+    /// The store has caught up: credit that was withheld is granted.
+    pub(crate) fn feed(&mut self, queues: &mut Queues, to: LinkRef) {
+        self.renew_credit(queues, token(to.link, to.generation));
+    }
+}
+
+/// All bytes of a delivery.
+pub(super) enum Whole<'a> {
+    /// In one frame.
+    Slice(&'a [u8]),
+    /// Gathered from several.
+    Bytes(Bytes),
+}
+
+impl Whole<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Whole::Slice(bytes) => bytes,
+            Whole::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+fn bytes_in_memory(payload: &Payload<'_>) -> usize {
+    match payload {
+        Payload::Slice(bytes) => bytes.len(),
+        Payload::Shared(bytes) => bytes.len(),
+        Payload::Large { .. } => 0,
+    }
+}

@@ -1,0 +1,140 @@
+//! What travels between links and queues, and between shards. A link and its queue may live in different shards; both speak
+//! in these requests and answers, which are handed over at once within a shard and by mail between two.
+
+use crate::admin::Command;
+use bytes::Bytes;
+use packhorse_model::{
+    ConnectionId, Content, EntryKey, Head, LargeId, Outcome, Overlay, QueueId, QueueName, QueueSettings, ShardId,
+};
+use packhorse_queue::{ConsumerId, DeliveryKey};
+
+/// Names one link of one connection for ever: answers that come after its end find nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LinkRef {
+    pub(crate) shard: ShardId,
+    /// Where the shard keeps the connection.
+    pub(crate) slot: u32,
+    pub(crate) connection: ConnectionId,
+    /// Where the connection keeps the link.
+    pub(crate) link: u32,
+    /// Counts the uses of that place.
+    pub(crate) generation: u32,
+}
+
+/// From a link to a queue.
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// A message from a producer of another shard. Answered by [`Answer::Enqueued`] or [`Answer::NotEnqueued`] unless
+    /// `settled`.
+    Enqueue { from: LinkRef, delivery: u32, settled: bool, head: Head, payload: Payload<'static> },
+    /// A consumer comes. Answered by [`Answer::Subscribed`] or [`Answer::Ended`].
+    Subscribe { from: LinkRef, pre_settled: bool },
+    /// Deliveries in all that the consumer may have been given since it came; with `drain` answered by
+    /// [`Answer::Drained`] once there is nothing more for it.
+    Credit { consumer: ConsumerId, limit: u64, drain: bool },
+    /// What became of a delivery. `reply`: answered by [`Answer::Settled`] with this number when durable.
+    Settle { key: DeliveryKey, outcome: Outcome, reply: Option<(LinkRef, u32)> },
+    /// The consumer goes.
+    Unsubscribe { consumer: ConsumerId, lost: bool },
+}
+
+/// The content of a message on its way into a queue.
+#[derive(Debug)]
+pub(crate) enum Payload<'a> {
+    /// Bytes of the read buffer, to be copied.
+    Slice(&'a [u8]),
+    /// Bytes of their own.
+    Shared(Bytes),
+    /// In a file that is synced.
+    Large { id: LargeId, length: u64 },
+}
+
+impl Payload<'_> {
+    /// The same without a loan.
+    pub(crate) fn into_owned(self) -> Payload<'static> {
+        match self {
+            Payload::Slice(bytes) => Payload::Shared(Bytes::copy_from_slice(bytes)),
+            Payload::Shared(bytes) => Payload::Shared(bytes),
+            Payload::Large { id, length } => Payload::Large { id, length },
+        }
+    }
+}
+
+/// From a queue to a link.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// These deliveries of the producer (a closed range of delivery-ids, serial) are safe, or in memory if not persistent.
+    Enqueued { first: u32, last: u32 },
+    /// This one is not.
+    NotEnqueued { delivery: u32, condition: &'static str, why: String },
+    /// The consumer may be given credit.
+    Subscribed { queue: QueueId, consumer: ConsumerId },
+    /// A delivery.
+    Deliver(Deliver),
+    /// Nothing more for now: the credit is to be used up.
+    Drained,
+    /// The outcome of this delivery is durable.
+    Settled { delivery: u32 },
+    /// The queue is gone, or there is none.
+    Ended { condition: &'static str, why: String },
+}
+
+/// One message for one consumer.
+#[derive(Debug)]
+pub(crate) struct Deliver {
+    pub(crate) key: DeliveryKey,
+    pub(crate) head: Head,
+    pub(crate) content: Content,
+    /// The body, when it does not come from this shard's ring in this turn. A large message's is in its file.
+    pub(crate) body: Option<Bytes>,
+    pub(crate) deliveries: u32,
+    pub(crate) overlay: Option<Box<Overlay>>,
+}
+
+/// What an operator's command has found out before it reaches the shard of its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReportAs {
+    Queue,
+    Created { new: bool },
+}
+
+/// From shard to shard.
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// For a queue of the receiver.
+    Request { queue: QueueId, request: Request },
+    /// For a link of the receiver.
+    Answer { to: LinkRef, answer: Answer },
+    /// To shard 0: this queue is wanted.
+    Want { name: QueueName, settings: QueueSettings },
+    /// From shard 0 to the owner of a new queue: it is durable.
+    Own { id: QueueId, name: QueueName, settings: QueueSettings },
+    /// From the owner to all others: the queue exists.
+    Exists { id: QueueId, name: QueueName, settings: QueueSettings },
+    /// From the owner to all others: the queue is gone.
+    Gone { id: QueueId },
+    /// An operator's command that the receiver must carry out.
+    Admin { id: u64, command: Command },
+    /// An operator is to be told of this queue.
+    Report { id: u64, queue: QueueId, report: ReportAs },
+    /// From the shard of a queue to that of its dead-letter queue: keep a place. `bytes`: the body of an entry that the
+    /// store does not have.
+    Reserve { from: EntryKey, to: QueueId, head: Head, content: Content, bytes: Option<Bytes>, overlay: Box<Overlay> },
+    /// The answer: this place is kept, or there is no such queue.
+    Reserved { from: EntryKey, to: Option<EntryKey>, level: u8 },
+    /// The entry has come (`done`), durably if it must, or it never will.
+    Relocated { to: EntryKey, level: u8, done: bool },
+    /// A link of this name is being attached: an older one elsewhere is to give way.
+    Steal { link: LinkName, by: LinkRef },
+    /// None is left there.
+    Stolen { by: LinkRef },
+}
+
+/// What makes a link the same link: both containers (one is ours), name and role. `user` keeps others from taking it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct LinkName {
+    pub(crate) container: String,
+    pub(crate) name: String,
+    pub(crate) receiver: bool,
+    pub(crate) user: Option<String>,
+}

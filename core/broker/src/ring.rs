@@ -1,0 +1,190 @@
+//! The body cache: the ring of recent buffers of bodies, evicted whole and oldest first.
+//!
+//! An entry holds no reference, only a place (`model::Resident`); "still in memory" is one comparison of buffer numbers. A
+//! buffer is not evicted before its batch is durable, for until then nothing else holds the bytes; a buffer of
+//! non-persistent bodies is first handed to the store ([`Ring::reclaim`]). Must not know queues or protocols.
+
+use bytes::Bytes;
+use packhorse_model::{EntryKey, Resident};
+use packhorse_store::Ticket;
+use std::collections::VecDeque;
+
+/// What the ring knows of one buffer.
+#[derive(Debug)]
+enum Slot {
+    /// Bytes are still being copied into it; its place in the order is taken.
+    Open,
+    /// Bodies that are in the store, or will be once the ticket is durable.
+    Stored { bytes: Bytes, after: Ticket },
+    /// Bodies of non-persistent entries that no store has.
+    Volatile { bytes: Bytes, entries: Vec<(u8, EntryKey)> },
+    /// Nothing was put into it.
+    Empty,
+}
+
+/// Asked of the caller when memory is short: these bodies exist nowhere else. Hand those of entries that still live to the
+/// store and tell [`Ring::spilled`]; the buffer goes when that ticket is durable.
+#[derive(Debug)]
+pub(crate) struct Spill {
+    pub(crate) buffer: u64,
+    pub(crate) bytes: Bytes,
+    /// Level and key of each entry put into the buffer.
+    pub(crate) entries: Vec<(u8, EntryKey)>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    slots: VecDeque<Slot>,
+    /// Number of the first slot; the first buffer ever is 1, for 0 means "not in memory".
+    oldest: u64,
+    bytes: u64,
+    budget: u64,
+}
+
+impl Ring {
+    pub(crate) fn new(budget: u64) -> Ring {
+        Ring { slots: VecDeque::new(), oldest: 1, bytes: 0, budget }
+    }
+
+    /// Numbers below this one are not in memory.
+    pub(crate) fn oldest(&self) -> u64 {
+        self.oldest
+    }
+
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes the next number, for a buffer whose bytes come later.
+    pub(crate) fn open(&mut self) -> u64 {
+        self.slots.push_back(Slot::Open);
+        self.oldest + self.slots.len() as u64 - 1
+    }
+
+    /// Bytes of an opened buffer that the store gets with this ticket. `Ticket(0)`: the store has them already.
+    pub(crate) fn fill(&mut self, buffer: u64, bytes: Bytes, after: Ticket) {
+        self.set(buffer, if bytes.is_empty() { Slot::Empty } else { Slot::Stored { bytes, after } });
+    }
+
+    /// Bytes of an opened buffer that nothing else has.
+    pub(crate) fn fill_volatile(&mut self, buffer: u64, bytes: Bytes, entries: Vec<(u8, EntryKey)>) {
+        self.set(buffer, if entries.is_empty() { Slot::Empty } else { Slot::Volatile { bytes, entries } });
+    }
+
+    /// Another entry has its body in this buffer of non-persistent bodies.
+    pub(crate) fn also_in(&mut self, buffer: u64, entry: (u8, EntryKey)) {
+        let slot = buffer.checked_sub(self.oldest).and_then(|index| self.slots.get_mut(index as usize));
+        if let Some(Slot::Volatile { entries, .. }) = slot {
+            entries.push(entry);
+        }
+    }
+
+    /// The entries of a spilled buffer are on their way into the store with this ticket.
+    pub(crate) fn spilled(&mut self, spill: Spill, after: Ticket) {
+        self.set(spill.buffer, Slot::Stored { bytes: spill.bytes, after });
+    }
+
+    /// The bytes of a body, shared; `None` if it is not in memory.
+    pub(crate) fn get(&self, place: Resident) -> Option<Bytes> {
+        let bytes = self.buffer(place.buffer)?;
+        Some(bytes.slice(place.offset as usize..place.offset as usize + place.length as usize))
+    }
+
+    /// The bytes of a body, borrowed; `None` if it is not in memory.
+    pub(crate) fn look(&self, place: Resident) -> Option<&[u8]> {
+        let bytes = self.buffer(place.buffer)?;
+        Some(&bytes[place.offset as usize..place.offset as usize + place.length as usize])
+    }
+
+    /// Evicts what memory is short of and the store has up to `durable`. `Some`: the oldest buffer must be spilled first.
+    pub(crate) fn reclaim(&mut self, durable: Ticket) -> Option<Spill> {
+        loop {
+            let short = self.bytes > self.budget;
+            match self.slots.front() {
+                Some(Slot::Empty) => {}
+                Some(Slot::Stored { after, .. }) if short && *after <= durable => {}
+                Some(Slot::Volatile { .. }) if short => {
+                    let slot = std::mem::replace(&mut self.slots[0], Slot::Open);
+                    let Slot::Volatile { bytes, entries } = slot else { unreachable!("matched above") };
+                    self.bytes -= bytes.len() as u64;
+                    return Some(Spill { buffer: self.oldest, bytes, entries });
+                }
+                _ => return None,
+            }
+            if let Some(Slot::Stored { bytes, .. }) = self.slots.pop_front() {
+                self.bytes -= bytes.len() as u64;
+            }
+            self.oldest += 1;
+        }
+    }
+
+    fn buffer(&self, number: u64) -> Option<&Bytes> {
+        let index = number.checked_sub(self.oldest)?;
+        match self.slots.get(index as usize)? {
+            Slot::Stored { bytes, .. } | Slot::Volatile { bytes, .. } => Some(bytes),
+            Slot::Open | Slot::Empty => None,
+        }
+    }
+
+    fn set(&mut self, number: u64, slot: Slot) {
+        let index = (number - self.oldest) as usize;
+        debug_assert!(matches!(self.slots[index], Slot::Open), "buffer {number} is filled once");
+        if let Slot::Stored { bytes, .. } | Slot::Volatile { bytes, .. } = &slot {
+            self.bytes += bytes.len() as u64;
+        }
+        self.slots[index] = slot;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packhorse_model::QueueId;
+
+    fn place(buffer: u64, offset: u32, length: u32) -> Resident {
+        Resident { buffer, offset, length }
+    }
+
+    #[test]
+    fn a_buffer_stays_until_its_ticket_is_durable() {
+        let mut ring = Ring::new(10);
+        let first = ring.open();
+        ring.fill(first, Bytes::from_static(b"0123456789abcdef"), Ticket(1));
+        assert_eq!(ring.look(place(first, 2, 3)), Some(&b"234"[..]));
+        assert!(ring.reclaim(Ticket(0)).is_none());
+        assert_eq!(ring.look(place(first, 2, 3)), Some(&b"234"[..]));
+        assert!(ring.reclaim(Ticket(1)).is_none());
+        assert_eq!(ring.look(place(first, 2, 3)), None);
+        assert_eq!((ring.bytes(), ring.oldest()), (0, first + 1));
+    }
+
+    #[test]
+    fn nothing_is_evicted_within_the_budget_and_an_open_buffer_keeps_its_place() {
+        let mut ring = Ring::new(100);
+        let (open, filled) = (ring.open(), ring.open());
+        ring.fill(filled, Bytes::from_static(b"xyz"), Ticket(0));
+        assert!(ring.reclaim(Ticket(9)).is_none());
+        assert_eq!(ring.look(place(filled, 0, 3)), Some(&b"xyz"[..]));
+        assert_eq!(ring.look(place(open, 0, 0)), None);
+        ring.fill(open, Bytes::new(), Ticket(0));
+        assert!(ring.reclaim(Ticket(9)).is_none());
+        assert_eq!(ring.oldest(), filled);
+    }
+
+    #[test]
+    fn bodies_that_exist_nowhere_else_are_spilled_first() {
+        let mut ring = Ring::new(4);
+        let key = EntryKey { queue: QueueId(1), sequence: 7 };
+        let buffer = ring.open();
+        ring.fill_volatile(buffer, Bytes::from_static(b"volatile"), vec![(4, key)]);
+        let spill = ring.reclaim(Ticket(0)).expect("memory is short");
+        assert_eq!((&spill.bytes[..], &spill.entries[..]), (&b"volatile"[..], &[(4, key)][..]));
+        ring.spilled(spill, Ticket(3));
+        assert_eq!(ring.look(place(buffer, 0, 8)), Some(&b"volatile"[..]));
+        assert!(ring.reclaim(Ticket(2)).is_none());
+        assert!(ring.reclaim(Ticket(3)).is_none());
+        assert_eq!((ring.look(place(buffer, 0, 8)), ring.bytes()), (None, 0));
+    }
+}

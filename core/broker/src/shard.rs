@@ -1,0 +1,498 @@
+//! A shard: its connections, its queues, its handle on the store, and the turn that moves all three.
+//!
+//! A turn is: inputs by [`Shard::handle`], then [`Shard::end_turn`], in which what has become durable is told to queues and
+//! links, queues are dispatched, everything new is one batch for the store, and each connection's words go into its output.
+//! Must not know sockets, threads or clocks.
+
+use crate::frontend::amqp10::Connection;
+use crate::io::{Effect, Input, Lost, Mail};
+use crate::mail::{Answer, Body, LinkRef, Request};
+use crate::queues::Queues;
+use crate::{Alarm, Command, Config, Counters, Reply, ShardReport};
+use packhorse_model::{ConnectionId, Map, Now, Seed, ShardId};
+use packhorse_store::{Event, Recovered, Store};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+/// Unflushed bytes past which producers get no new credit (`architecture.md` §2, "Nothing in core blocks").
+const NO_CREDIT_FROM_BYTES: u64 = 16 << 20;
+/// … past which connections that publish are not read.
+const NO_READING_FROM_BYTES: u64 = 128 << 20;
+/// … below which they are read again.
+const READING_BELOW_BYTES: u64 = 64 << 20;
+
+/// Rounds of dispatch in one turn; what is left waits for the next, so that nobody else starves.
+const ROUNDS: usize = 64;
+
+/// How long an orderly stop waits for peers to answer our `close`.
+const STOP_PATIENCE_US: u64 = 2_000_000;
+
+/// Things recovered in one step.
+const RECOVER_PAGE: usize = 4096;
+
+/// How far recovery has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Queues known so far.
+    pub queues: u64,
+    /// Entries of this shard so far.
+    pub entries: u64,
+    /// Nothing is left: the shard may take inputs.
+    pub done: bool,
+}
+
+/// A connection in its place.
+struct Held {
+    connection: Box<Connection>,
+    /// In the list of those that have something to say at the end of the turn.
+    touched: bool,
+    /// The earliest time at which the timer heap knows it, ms.
+    alarm_ms: Option<u64>,
+}
+
+/// See the module.
+pub struct Shard<S> {
+    queues: Queues,
+    store: S,
+    connections: slab::Slab<Held>,
+    places: Map<ConnectionId, u32>,
+    touched: Vec<u32>,
+    /// Connections that are over: their last bytes are written, then they are forgotten.
+    over: Vec<u32>,
+    alarms: BinaryHeap<Reverse<(u64, u32, ConnectionId)>>,
+    events: Vec<Event>,
+    recovered: Vec<Recovered>,
+    recovery: Recovery,
+    /// Something happened outside a turn that a turn must follow.
+    wake: bool,
+    stop_at_us: Option<u64>,
+    stopped: bool,
+    failed: bool,
+    /// The store is so far behind that publishing connections are not read.
+    choked: bool,
+}
+
+impl<S: Store> Shard<S> {
+    /// A shard without connections. Call [`Shard::recover_step`] until it is done before anything else.
+    pub fn new(config: Arc<Config>, id: ShardId, seed: Seed, store: S) -> Shard<S> {
+        let mut queues = Queues::new(config, id, seed, store.run(), store.started_at_ms());
+        queues.ticket = store.next_ticket();
+        Shard {
+            queues,
+            store,
+            connections: slab::Slab::new(),
+            places: seed.map(),
+            touched: Vec::new(),
+            over: Vec::new(),
+            alarms: BinaryHeap::new(),
+            events: Vec::new(),
+            recovered: Vec::new(),
+            recovery: Recovery::default(),
+            wake: false,
+            stop_at_us: None,
+            stopped: false,
+            failed: false,
+            choked: false,
+        }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> ShardId {
+        self.queues.shard
+    }
+
+    /// The store handle, for figures.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// Gives the store handle back, for an orderly end.
+    pub fn into_store(self) -> S {
+        self.store
+    }
+
+    /// Recovers the next page of what the store holds.
+    pub fn recover_step(&mut self, now: Now) -> Recovery {
+        self.queues.set_now(now);
+        let mut page = std::mem::take(&mut self.recovered);
+        let more = self.store.recover(RECOVER_PAGE, &mut page);
+        for thing in page.drain(..) {
+            match thing {
+                Recovered::Queue { id, name, settings, next, reserved } => {
+                    self.recovery.queues += 1;
+                    self.queues.recovered_queue(id, name, settings, next, reserved);
+                }
+                Recovered::NextQueueId(id) => self.queues.topology.used(id),
+                Recovered::Entry(entry) => {
+                    self.recovery.entries += 1;
+                    self.queues.recovered(entry);
+                }
+            }
+        }
+        self.recovered = page;
+        self.recovery.done = !more;
+        if !more {
+            self.queues.all_recovered();
+        }
+        self.recovery
+    }
+
+    // ---- inputs ----
+
+    /// Takes an input.
+    pub fn handle(&mut self, input: Input<'_>, now: Now, out: &mut Vec<Effect>) {
+        self.queues.set_now(now);
+        match input {
+            Input::Received { connection, bytes } => self.with(connection, |c, queues| c.receive(queues, bytes)),
+            Input::Accepted { connection, endpoint } => {
+                if self.stop_at_us.is_some() {
+                    out.push(Effect::Close { connection });
+                    return;
+                }
+                let slot = self.connections.vacant_key() as u32;
+                let made = Connection::new(connection, slot, endpoint, &mut self.queues);
+                self.connections.insert(Held { connection: Box::new(made), touched: false, alarm_ms: None });
+                self.places.insert(connection, slot);
+                self.touch(slot);
+            }
+            Input::Lost { connection, how } => {
+                let how = match &how {
+                    Lost::Eof => "the peer closed its socket",
+                    Lost::Error(text) => text,
+                };
+                self.with(connection, |c, queues| c.lost(queues, how));
+            }
+            Input::Admin { id, command: Command::Status } => {
+                let report = self.report();
+                self.queues.reply(id, Reply::Shard(Box::new(report)));
+            }
+            Input::Admin { id, command } => self.queues.command(id, command),
+            Input::Mail(mail) => self.on_mail(*mail),
+            Input::Stop => {
+                self.stop_at_us.get_or_insert(now.mono_us + STOP_PATIENCE_US);
+                let slots: Vec<u32> = self.connections.iter().map(|(slot, _)| slot as u32).collect();
+                for slot in slots {
+                    self.at(slot, |c, queues| c.stop(queues, "amqp:connection:forced", "the broker is stopping"));
+                }
+            }
+        }
+        out.append(&mut self.queues.out);
+    }
+
+    fn on_mail(&mut self, mail: Mail) {
+        match mail.0 {
+            Body::Request { queue, request } => self.queues.on_request(queue, request),
+            Body::Answer { to, answer } => self.queues.answers.push((to, answer)),
+            Body::Want { name, settings } => self.queues.create(name, settings),
+            Body::Own { id, name, settings } => self.queues.own(id, name, settings),
+            Body::Exists { id, name, settings } => self.queues.exists(id, name, settings),
+            Body::Gone { id } => self.queues.gone(id),
+            Body::Admin { id, command } => self.queues.command(id, command),
+            Body::Report { id, queue, report } => self.queues.report(id, queue, report),
+            Body::Reserve { from, to, head, content, bytes, overlay } => {
+                let stored = bytes.is_none();
+                let place = self.queues.reserve(to, head, content, bytes, stored, overlay);
+                let back = from.queue.owner(self.queues.config.shards);
+                self.queues.mail(back, Body::Reserved { from, to: place, level: head.level() });
+            }
+            Body::Reserved { from, to, level } => self.queues.on_reserved(from, to, level),
+            Body::Relocated { to, level, done } => self.queues.relocated(to, level, done),
+            Body::Steal { link, by } => {
+                if let Some(old) = self.queues.names.remove(&link) {
+                    self.queues.steal(old);
+                }
+                // The answer goes out behind what the old link's end has sent.
+                self.settle_answers();
+                self.queues.mail(by.shard, Body::Stolen { by });
+            }
+            Body::Stolen { by } => {
+                self.link(by, |c, queues| c.stolen_elsewhere(queues, by));
+            }
+        }
+    }
+
+    // ---- connections ----
+
+    fn touch(&mut self, slot: u32) {
+        if let Some(held) = self.connections.get_mut(slot as usize)
+            && !held.touched
+        {
+            held.touched = true;
+            self.touched.push(slot);
+        }
+    }
+
+    fn at(&mut self, slot: u32, act: impl FnOnce(&mut Connection, &mut Queues)) {
+        let Some(held) = self.connections.get_mut(slot as usize) else { return };
+        if held.connection.is_over() {
+            return;
+        }
+        act(&mut held.connection, &mut self.queues);
+        self.touch(slot);
+    }
+
+    fn with(&mut self, connection: ConnectionId, act: impl FnOnce(&mut Connection, &mut Queues)) {
+        if let Some(slot) = self.places.get(&connection).copied() {
+            self.at(slot, act);
+        }
+    }
+
+    /// Acts on the connection of a link, if that very connection is still there.
+    fn link(&mut self, to: LinkRef, act: impl FnOnce(&mut Connection, &mut Queues)) -> bool {
+        let there = self.connections.get(to.slot as usize).is_some_and(|held| held.connection.id() == to.connection);
+        if there {
+            self.at(to.slot, act);
+        }
+        there
+    }
+
+    /// Hands answers to links until there are none; what they do may make new ones.
+    fn settle_answers(&mut self) {
+        loop {
+            let mut answers = std::mem::take(&mut self.queues.answers);
+            if answers.is_empty() && self.queues.resumed.is_empty() && self.queues.deleted.is_empty() {
+                self.queues.answers = answers;
+                return;
+            }
+            for (to, answer) in answers.drain(..) {
+                let subscribed = match &answer {
+                    Answer::Subscribed { queue, consumer } => Some((*queue, *consumer)),
+                    _ => None,
+                };
+                let there = self.link(to, |c, queues| c.answer(queues, to, answer));
+                if !there && let Some((queue, consumer)) = subscribed {
+                    // The connection went while its consumer came.
+                    self.queues.request(queue, Request::Unsubscribe { consumer, lost: true });
+                }
+            }
+            if self.queues.answers.is_empty() {
+                self.queues.answers = answers;
+            }
+            for to in std::mem::take(&mut self.queues.resumed) {
+                self.link(to, |c, queues| c.resume(queues, to));
+            }
+            for queue in std::mem::take(&mut self.queues.deleted) {
+                for slot in 0..self.connections.capacity() as u32 {
+                    self.at(slot, |c, queues| c.queue_deleted(queues, queue));
+                }
+            }
+        }
+    }
+
+    // ---- the turn ----
+
+    /// Ends a turn.
+    pub fn end_turn(&mut self, now: Now, out: &mut Vec<Effect>) {
+        self.queues.set_now(now);
+        self.wake = false;
+        self.forget_over();
+        self.ring_alarms(now);
+        self.queues.tick();
+        self.poll_store();
+        self.relieve();
+        self.queues.seal_volatile();
+        for _ in 0..ROUNDS {
+            self.settle_answers();
+            if !self.queues.dispatch() {
+                break;
+            }
+        }
+        self.settle_answers();
+        self.queues.answer_drains();
+        self.settle_answers();
+        // Dead letters may have brought new bodies.
+        self.queues.seal_volatile();
+        self.submit();
+        self.flush(out);
+        self.end_stop(now, out);
+        out.append(&mut self.queues.out);
+    }
+
+    fn poll_store(&mut self) {
+        let mut events = std::mem::take(&mut self.events);
+        self.store.poll(&mut events);
+        for event in events.drain(..) {
+            match event {
+                Event::Durable { up_to } => self.queues.on_durable(up_to),
+                Event::Loaded(loaded) => self.queues.on_loaded(&loaded),
+                Event::LargeWritten { id, written } => {
+                    if let Some(to) = self.queues.large_writers.get(&id).copied() {
+                        self.link(to, |c, _| c.large_written(to, id, written));
+                    }
+                }
+                Event::LargeSynced { id, length } => {
+                    if let Some(to) = self.queues.large_writers.remove(&id) {
+                        self.link(to, |c, queues| c.large_synced(queues, to, id, length));
+                    }
+                }
+                Event::LargeLoaded { token, bytes } => {
+                    if let Some(to) = self.queues.large_readers.remove(&token) {
+                        self.link(to, |c, queues| c.large_loaded(queues, to, bytes));
+                    }
+                }
+                Event::Failed(failure) => {
+                    self.failed = true;
+                    self.queues.out.push(Effect::StoreFailed { what: failure.what });
+                }
+            }
+        }
+        self.events = events;
+    }
+
+    /// Back-pressure of the store on producers.
+    fn relieve(&mut self) {
+        let unflushed = self.store.unflushed_bytes();
+        self.queues.behind = unflushed >= NO_CREDIT_FROM_BYTES;
+        if !self.queues.behind && !self.queues.starved.is_empty() {
+            for to in std::mem::take(&mut self.queues.starved) {
+                self.link(to, |c, queues| c.feed(queues, to));
+            }
+        }
+        let choked = if self.choked { unflushed > READING_BELOW_BYTES } else { unflushed > NO_READING_FROM_BYTES };
+        if choked != self.choked {
+            self.choked = choked;
+            for slot in 0..self.connections.capacity() as u32 {
+                self.at(slot, |c, _| c.choke(choked));
+            }
+        }
+    }
+
+    fn submit(&mut self) {
+        self.queues.reclaim();
+        if let Some(batch) = self.queues.take_batch() {
+            let ticket = self.store.submit(batch);
+            assert_eq!(ticket, self.queues.ticket, "tickets count by one");
+            self.queues.ticket = self.store.next_ticket();
+        }
+        for op in self.queues.large_ops.drain(..) {
+            self.store.large(op);
+        }
+        for load in self.queues.loads.drain(..) {
+            self.store.load(load);
+        }
+        for load in self.queues.large_loads.drain(..) {
+            self.store.load_large(load);
+        }
+    }
+
+    /// Every connection that had something to do says it.
+    fn flush(&mut self, out: &mut Vec<Effect>) {
+        for slot in std::mem::take(&mut self.touched) {
+            let Some(held) = self.connections.get_mut(slot as usize) else { continue };
+            held.touched = false;
+            held.connection.end_turn(&mut self.queues);
+            if held.connection.is_over() {
+                self.over.push(slot);
+                continue;
+            }
+            if let Some(at) = held.connection.next_deadline_ms()
+                && held.alarm_ms.is_none_or(|known| at < known)
+            {
+                held.alarm_ms = Some(at);
+                self.alarms.push(Reverse((at, slot, held.connection.id())));
+            }
+        }
+        out.append(&mut self.queues.out);
+        // What a connection's end changed for queues (its consumers are gone) is for the next turn.
+        self.wake |= self.queues.has_ready() || !self.queues.answers.is_empty();
+    }
+
+    fn forget_over(&mut self) {
+        for slot in std::mem::take(&mut self.over) {
+            if let Some(held) = self.connections.try_remove(slot as usize) {
+                self.places.remove(&held.connection.id());
+            }
+        }
+    }
+
+    fn ring_alarms(&mut self, now: Now) {
+        let now_ms = now.mono_ms();
+        while let Some(Reverse((at, slot, id))) = self.alarms.peek().copied()
+            && at <= now_ms
+        {
+            self.alarms.pop();
+            let Some(held) = self.connections.get_mut(slot as usize).filter(|held| held.connection.id() == id) else {
+                continue;
+            };
+            if held.alarm_ms != Some(at) {
+                continue;
+            }
+            held.alarm_ms = None;
+            self.at(slot, |c, queues| c.tick(queues));
+        }
+    }
+
+    fn end_stop(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let Some(at) = self.stop_at_us else { return };
+        if self.stopped {
+            return;
+        }
+        let patience_over = now.mono_us >= at;
+        if (self.connections.len() == self.over.len() || patience_over) && self.queues.due.len() == 0 {
+            self.stopped = true;
+            out.push(Effect::Stopped);
+        }
+    }
+
+    /// The monotonic time, µs, at which the next turn has something to do even if nothing else happens. 0: at once.
+    pub fn next_deadline(&self) -> Option<u64> {
+        if self.wake || self.queues.has_ready() || !self.over.is_empty() {
+            return Some(0);
+        }
+        let alarm = self.alarms.peek().map(|Reverse((at, ..))| at * 1000);
+        let stop = self.stop_at_us.filter(|_| !self.stopped);
+        [alarm, stop, self.queues.next_deadline()].into_iter().flatten().min()
+    }
+
+    // ---- bytes out ----
+
+    /// The bytes to write to a connection, in order; nothing for one that is unknown.
+    pub fn output(&self, connection: ConnectionId) -> impl Iterator<Item = &[u8]> {
+        let slot = self.places.get(&connection);
+        let held = slot.and_then(|slot| self.connections.get(*slot as usize));
+        held.into_iter().flat_map(|held| held.connection.output())
+    }
+
+    /// Says that the first `count` bytes of the output were written.
+    pub fn written(&mut self, connection: ConnectionId, count: usize) {
+        let Some(slot) = self.places.get(&connection).copied() else { return };
+        let Some(held) = self.connections.get_mut(slot as usize) else { return };
+        if held.connection.written(&mut self.queues, count) {
+            self.touch(slot);
+            self.wake = true;
+        }
+    }
+
+    // ---- figures ----
+
+    fn report(&self) -> ShardReport {
+        let mut totals = Counters::default();
+        for (slot, _) in &self.queues.held {
+            totals.add(&self.queues.counters(slot as u32));
+        }
+        let alarms = if self.failed {
+            vec![Alarm { code: "store-failed", text: "the store has failed: nothing is confirmed any more".into() }]
+        } else {
+            Vec::new()
+        };
+        ShardReport {
+            connections: self.connections.len() as u64,
+            sessions: self.connections.iter().map(|(_, held)| held.connection.session_count() as u64).sum(),
+            links: self.connections.iter().map(|(_, held)| held.connection.link_count() as u64).sum(),
+            queues: self.queues.held.len() as u64,
+            totals,
+            memory_bytes: self.queues.ring.bytes(),
+            store: self.store.status(),
+            alarms,
+        }
+    }
+
+    /// Checks every queue against its invariants, for tests and simulations.
+    pub fn audit(&self) -> Result<(), String> {
+        for (_, held) in &self.queues.held {
+            held.queue.audit().map_err(|why| format!("queue {}: {why}", held.queue.name()))?;
+        }
+        Ok(())
+    }
+}
