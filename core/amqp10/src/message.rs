@@ -77,6 +77,25 @@ impl Section {
         }
     }
 
+    /// The section of a numeric descriptor as nearly everyone writes it: `0x00 0x53 code`.
+    #[inline]
+    fn of_short(bytes: &[u8]) -> Option<Self> {
+        let &[cursor::DESCRIBED, cursor::ULONG8, code, ..] = bytes else { return None };
+        Some(match code {
+            0x70 => Self::Header,
+            0x71 => Self::DeliveryAnnotations,
+            0x72 => Self::MessageAnnotations,
+            0x73 => Self::Properties,
+            0x74 => Self::ApplicationProperties,
+            0x75 => Self::Data,
+            0x76 => Self::Sequence,
+            0x77 => Self::Value,
+            0x78 => Self::Footer,
+            _ => return None,
+        })
+    }
+
+    /// The section of any descriptor.
     fn of(descriptor: Descriptor<'_>) -> Result<Self, DecodeError> {
         Ok(match descriptor {
             Descriptor::Code(0x70) | Descriptor::Symbol("amqp:header:list") => Self::Header,
@@ -280,6 +299,9 @@ impl<'a> MessageView<'a> {
     fn next_section(bytes: &[u8], at: usize, whole: bool) -> Result<Option<Next>, DecodeError> {
         let of = |fault| DecodeError::Value { what: "message section", fault };
         let rest = bytes.get(at..).unwrap_or_default();
+        if let Some(section) = Section::of_short(rest) {
+            return Ok(Some(Next { section, value: at + 3 }));
+        }
         let mut cursor = Cursor::new(rest);
         let descriptor = match section_descriptor(&mut cursor) {
             Ok(descriptor) => descriptor,

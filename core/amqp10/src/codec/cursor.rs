@@ -206,9 +206,17 @@ impl<'a> Cursor<'a> {
     }
 
     /// Validates the next value and returns its bytes, constructor included.
+    #[inline]
     pub(crate) fn value(&mut self, bounds: Bounds) -> Result<&'a [u8], Fault> {
         let start = self.rest;
-        self.walk(bounds)?;
+        match start.split_first() {
+            // Most values have nothing inside: they need no stack.
+            Some((&code, rest)) if code != DESCRIBED && code < LIST8 => {
+                self.rest = rest;
+                self.skip_scalar(code, bounds.content)?;
+            }
+            _ => self.walk(bounds)?,
+        }
         let len = start.len() - self.rest.len();
         Ok(start.get(..len).unwrap_or_default())
     }
@@ -254,6 +262,7 @@ impl<'a> Cursor<'a> {
 
     /// Passes over the next value, whatever it is. No recursion: the stack is an array, as deep as the limit allows.
     //= amqp10 1.2, 1.6
+    #[inline(never)]
     fn walk(&mut self, bounds: Bounds) -> Result<(), Fault> {
         /// An open list, map or array.
         #[derive(Clone, Copy)]

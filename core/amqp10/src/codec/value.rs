@@ -398,7 +398,27 @@ impl<'a> Map<'a> {
     /// The value under a key that is the symbol or the string `key`.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Value<'a>> {
-        self.iter().find(|(k, _)| k.as_text() == Some(key)).map(|(_, v)| v)
+        let mut cursor = Cursor::new(self.items);
+        while !cursor.is_empty() {
+            let mut text = cursor;
+            let found = match text.u8().ok()? {
+                code @ (cursor::STRING8 | cursor::STRING32 | cursor::SYMBOL8 | cursor::SYMBOL32) => {
+                    let len = text.length(code & 0x10 != 0).ok()?;
+                    let found = text.take(len).ok()? == key.as_bytes();
+                    cursor = text;
+                    found
+                }
+                _ => {
+                    cursor.value(TRUSTED).ok()?;
+                    false
+                }
+            };
+            let value = Value::read(&mut cursor, TRUSTED).ok()?;
+            if found {
+                return Some(value);
+            }
+        }
+        None
     }
 }
 

@@ -22,10 +22,10 @@ pub(crate) enum Keys {
 pub(crate) enum Key<'a> {
     /// A ulong.
     Number(u64),
-    /// A symbol.
-    Symbol(&'a str),
-    /// A string.
-    String(&'a str),
+    /// A symbol, its bytes.
+    Symbol(&'a [u8]),
+    /// A string, its bytes.
+    String(&'a [u8]),
     /// Of any other type: its bytes.
     Other(&'a [u8]),
 }
@@ -34,8 +34,8 @@ impl<'a> Key<'a> {
     pub(crate) fn of(value: Value<'a>) -> Self {
         match value.data() {
             Data::Ulong(number) => Self::Number(number),
-            Data::Symbol(text) => Self::Symbol(text),
-            Data::String(text) => Self::String(text),
+            Data::Symbol(text) => Self::Symbol(text.as_bytes()),
+            Data::String(text) => Self::String(text.as_bytes()),
             _ => Self::Other(value.as_bytes()),
         }
     }
@@ -88,14 +88,18 @@ fn key<'a>(body: &mut Cursor<'a>, keys: Keys) -> Result<Key<'a>, Fault> {
     Ok(match (constructor, keys) {
         (cursor::SYMBOL8 | cursor::SYMBOL32, Keys::Annotations) => {
             let len = body.length(constructor == cursor::SYMBOL32)?;
-            Key::Symbol(cursor::ascii(body.take(len)?)?)
+            let bytes = body.take(len)?;
+            if !bytes.is_ascii() {
+                return Err(Fault::BadSymbol);
+            }
+            Key::Symbol(bytes)
         }
         (cursor::ULONG, Keys::Annotations) => Key::Number(body.u64()?),
         (cursor::ULONG8, Keys::Annotations) => Key::Number(body.u8()?.into()),
         (cursor::ULONG0, Keys::Annotations) => Key::Number(0),
         (cursor::STRING8 | cursor::STRING32, Keys::Properties) => {
             let len = body.length(constructor == cursor::STRING32)?;
-            Key::String(cursor::utf8(body.take(len)?)?)
+            Key::String(cursor::utf8(body.take(len)?)?.as_bytes())
         }
         _ => return Err(Fault::BadKey { constructor }),
     })
