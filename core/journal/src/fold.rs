@@ -150,7 +150,8 @@ impl Fold {
             }
             Record::DispatchMark { queue, first, count } => {
                 let Some(queue) = self.queues.get_mut(&queue) else { return Ok(()) };
-                let last = first.saturating_add(u64::from(count).max(1) - 1);
+                let Some(more) = count.checked_sub(1) else { return Ok(()) };
+                let last = first.saturating_add(u64::from(more));
                 match queue.marks.last_mut() {
                     Some(before) if before.0 <= first && first <= before.1.saturating_add(1) => {
                         before.1 = before.1.max(last);
@@ -252,7 +253,7 @@ impl Fold {
                 })));
             }
         }
-        directory.push(Recovered::NextQueueId(QueueId(self.next_queue.max(1))));
+        directory.push(Recovered::NextQueueId(QueueId(self.next_queue)));
         let recovered = entries
             .into_iter()
             .map(|own| {

@@ -93,6 +93,11 @@ impl LargeFiles {
         self.files.get_mut(&id).unwrap_or_else(|| panic!("large message {} was not begun", id.0))
     }
 
+    /// Whether no file has anything to do.
+    pub(crate) fn quiet(&self) -> bool {
+        self.ready.is_empty() && self.files.values().all(|f| !f.running)
+    }
+
     /// What the disk may do now.
     pub(crate) fn next_io(&mut self, store: &[u8; 16]) -> Option<(LargeId, DiskOp)> {
         while let Some(id) = self.ready.pop_front() {

@@ -19,6 +19,8 @@ mod log;
 mod record;
 mod recover;
 mod segment;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod supply;
 
 pub use error::JournalError;

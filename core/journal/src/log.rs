@@ -311,6 +311,14 @@ impl Log {
         self.waiting.is_empty() && self.flights.iter().all(|f| f.done)
     }
 
+    /// Whether everything that shards asked for is done and told: batches, loads, large messages.
+    pub fn quiet(&self) -> bool {
+        let nothing = self.idle() && self.jobs.is_empty() && self.reads.is_empty() && self.parked.is_empty();
+        let large = self.large.quiet() && self.removals.is_empty();
+        let running = self.running.values().all(|r| matches!(r.work, Work::Supply(_) | Work::Block));
+        (nothing && large && running) || self.failed.is_some()
+    }
+
     /// Whether a flusher would get work now.
     pub fn flush_due(&self, now: Now) -> bool {
         if self.failed.is_some() || self.blocked.is_some() {

@@ -16,10 +16,9 @@ use crate::segment::{HeaderState, SegmentHeader, VERSION, decode_store, encode_s
 use crate::supply::Supply;
 use bytes::Bytes;
 use packhorse_model::{LargeId, Now};
+use packhorse_store::RESERVE;
 use std::collections::VecDeque;
 
-/// Numbers that each queue may draw in a run before it reserves more.
-const JUMP: u64 = 1 << 20;
 /// A start's own segment is pre-written to this size when no spare one is there: fast from the first flush on, and soon done.
 const FIRST_BYTES: u64 = 16 << 20;
 /// Bytes read at once: enough for the metadata of a full block of small messages.
@@ -87,7 +86,7 @@ pub fn recover(disk: &mut dyn BlockingDisk, options: &Options, now: Now) -> Resu
         Some((broker_ms, wall_ms)) => broker_ms + u64::try_from(now.wall_ms - wall_ms).unwrap_or(0),
         None => 0,
     };
-    let meta = start_meta(run, JUMP);
+    let meta = start_meta(run, RESERVE);
     let length = (HEADER + meta.len()) as u64;
     let (mut active, steps) = supply.plan(block::padded(length), number, true, Some(FIRST_BYTES));
     for step in steps {
