@@ -214,15 +214,21 @@ func (c *client) sendAll(s *sender, window, progress int, next func() (int, *amq
 				return err
 			}
 			ctx, cancel := within(4 * short)
+			if s.settled { // nothing will be told about it
+				err := s.link.Send(ctx, m, nil)
+				cancel()
+				if err != nil {
+					return err
+				}
+				continue
+			}
 			receipt, err := s.link.SendWithReceipt(ctx, m, nil)
 			cancel()
 			if err != nil {
 				return err
 			}
-			if !s.settled {
-				open = append(open, posted{number, receipt})
-				high = max(high, len(open))
-			}
+			open = append(open, posted{number, receipt})
+			high = max(high, len(open))
 		}
 	}()
 	if err != nil {
@@ -255,7 +261,7 @@ func settle(link *amqp.Receiver, m *amqp.Message, outcome string) error {
 	case "release":
 		return link.ReleaseMessage(ctx, m)
 	default:
-		return link.ModifyMessage(ctx, m, &amqp.ModifyMessageOptions{DeliveryFailed: outcome == "fail", UndeliverableHere: outcome == "undeliverable"})
+		return link.ModifyMessage(ctx, m, &amqp.ModifyMessageOptions{DeliveryFailed: true, UndeliverableHere: outcome == "undeliverable"})
 	}
 }
 

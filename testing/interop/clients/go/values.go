@@ -157,7 +157,7 @@ func fromNative(value any) typed {
 	case amqp.Symbol:
 		return tell("symbol", v)
 	case string:
-		return tell("string", v)
+		return tell("?", v) // a symbol is decoded as a string too
 	case []any:
 		out := []any{}
 		for _, item := range v {

@@ -197,7 +197,7 @@ function apply(delivery, outcome) {
   if (outcome === 'accept') delivery.accept();
   else if (outcome === 'reject') delivery.reject({ condition: 'packhorse:interop', description: 'rejected by the test' });
   else if (outcome === 'release') delivery.release();
-  else delivery.modified({ delivery_failed: outcome === 'fail', undeliverable_here: outcome === 'undeliverable' });
+  else delivery.modified({ delivery_failed: true, undeliverable_here: outcome === 'undeliverable' });
 }
 
 async function sendAll(link, messages, window, progress) {
@@ -224,14 +224,14 @@ async function sendAll(link, messages, window, progress) {
 const commands = {
   async connect(c) {
     const login = c.user ? { username: c.user, password: c.password } : { username: 'anonymous' };
-    const connection = container.connect({ host: c.host, port: c.port, reconnect: false, session_buffer_size: { incoming: 16384, outgoing: 16384 }, ...login });
+    const connection = container.connect({ host: c.host, port: c.port, reconnect: false, ...login });
     watch(connection);
     await until(() => connection.opened, 'connect', connection);
     connections.set(c.connection, connection);
   },
   async session(c) {
     const connection = connections.get(c.connection);
-    const session = connection.create_session();
+    const session = connection.create_session(16384); // deliveries without an outcome, its default is 2048
     session.begin();
     await until(() => session.opened, 'begin', session);
     sessions.set(c.session, session);

@@ -151,8 +151,8 @@ def view(message):
     properties = {}
     for name, attribute in PROPERTIES.items():
         value = getattr(message, attribute)
-        if value is None or value == 0 or value == "" or value == b"":
-            continue
+        if value is None or value == 0 or value == "" or value == b"" or (name.startswith("content") and str(value) == "None"):
+            continue  # absent fields come as such from Proton, a content type as the symbol None
         if name.endswith("_time"):
             properties[name] = {"timestamp": str(round(value * 1000))}
         elif name == "group_sequence":
@@ -402,7 +402,7 @@ class Client:
             delivery.local.condition = proton.Condition("packhorse:interop", "rejected by the test")
             delivery.update(Disposition.REJECTED)
         elif outcome in ("fail", "undeliverable"):
-            delivery.local.failed = outcome == "fail"
+            delivery.local.failed = True
             delivery.local.undeliverable = outcome == "undeliverable"
             delivery.update(Disposition.MODIFIED)
         else:

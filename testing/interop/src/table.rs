@@ -1,0 +1,151 @@
+//! The table itself: which clients, which features, and what a client's interface cannot express, with the reason.
+//! A new feature is a row here and a function in `rows/`; a new client is a variant of `Kind` and a program in `clients/`.
+
+use crate::{
+    cell::{Cell, Check},
+    rows::{content, exchange, faults, flow, outcomes},
+};
+
+/// The clients, a column each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Proton,
+    Rhea,
+    QpidJms,
+    GoAmqp,
+    Fe2o3,
+}
+
+/// All columns in the order of the printed matrix.
+pub(crate) const CLIENTS: [Kind; 5] = [Kind::Proton, Kind::Rhea, Kind::QpidJms, Kind::GoAmqp, Kind::Fe2o3];
+
+impl Kind {
+    /// The column's name, on the command line and in the output.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Proton => "proton",
+            Kind::Rhea => "rhea",
+            Kind::QpidJms => "qpid-jms",
+            Kind::GoAmqp => "go-amqp",
+            Kind::Fe2o3 => "fe2o3",
+        }
+    }
+
+    /// The folder of its program below `clients/`.
+    pub(crate) fn folder(self) -> &'static str {
+        match self {
+            Kind::Proton => "python",
+            Kind::Rhea => "node",
+            Kind::QpidJms => "java",
+            Kind::GoAmqp => "go",
+            Kind::Fe2o3 => "rust",
+        }
+    }
+
+    /// The tools it needs on the machine.
+    pub(crate) fn tools(self) -> &'static [&'static str] {
+        match self {
+            Kind::Proton => &["python3"],
+            Kind::Rhea => &["node", "npm"],
+            Kind::QpidJms => &["java", "javac", "mvn"],
+            Kind::GoAmqp => &["go"],
+            Kind::Fe2o3 => &["cargo"],
+        }
+    }
+
+    /// Whether the application says how much credit the link gets; JMS only knows a prefetch.
+    pub(crate) fn grants_credit(self) -> bool {
+        self != Kind::QpidJms
+    }
+
+    /// Whether messages the application has not asked for yet use up the prefetch; rhea hands each over at once.
+    pub(crate) fn prefetch_waits_for_the_application(self) -> bool {
+        self != Kind::Rhea
+    }
+}
+
+/// One row.
+pub(crate) struct Feature {
+    pub(crate) name: &'static str,
+    pub(crate) run: fn(&mut Cell<'_>) -> Check,
+    /// Kills the broker: gets one of its own.
+    pub(crate) own_broker: bool,
+}
+
+const fn row(name: &'static str, run: fn(&mut Cell<'_>) -> Check) -> Feature {
+    Feature { name, run, own_broker: false }
+}
+
+const fn killing(name: &'static str, run: fn(&mut Cell<'_>) -> Check) -> Feature {
+    Feature { name, run, own_broker: true }
+}
+
+/// All rows in the order of the printed matrix.
+pub(crate) const FEATURES: &[Feature] = &[
+    row("auto-created", exchange::auto_created),
+    row("durable", exchange::durable),
+    row("non-durable", exchange::non_durable),
+    row("pre-settled-send", exchange::pre_settled_send),
+    row("pre-settled-receive", exchange::pre_settled_receive),
+    row("unsettled", exchange::unsettled),
+    row("in-flight-5000", exchange::in_flight),
+    row("login-anonymous", exchange::login_anonymous),
+    row("login-plain", exchange::login_plain),
+    row("body-0", exchange::body_empty),
+    row("body-1KiB", exchange::body_1_kib),
+    row("body-64KiB", exchange::body_64_kib),
+    row("body-1MiB", exchange::body_1_mib),
+    row("body-10MiB", exchange::body_10_mib),
+    row("body-100MiB", exchange::body_100_mib),
+    row("sections", content::sections),
+    row("types", content::types),
+    row("accept", outcomes::accept),
+    row("reject", outcomes::reject),
+    row("release", outcomes::release),
+    row("modify-failed", outcomes::modify_failed),
+    row("modify-undeliverable", outcomes::modify_undeliverable),
+    row("credit", flow::credit),
+    row("drain", flow::drain),
+    row("prefetch", flow::prefetch),
+    row("receive-timeout", flow::receive_timeout),
+    row("links-50", flow::many_links),
+    row("sessions-50", flow::many_sessions),
+    row("detach-unseen", faults::detach_unseen),
+    row("disconnect", faults::disconnect),
+    killing("kill-confirmed", faults::kill_confirmed),
+    killing("kill-sending", faults::kill_sending),
+    killing("kill-unsettled", faults::kill_unsettled),
+];
+
+/// Cells that the client's interface cannot express, with the reason that is printed. Not for what is only laborious.
+pub(crate) const NOT_APPLICABLE: &[(Kind, &str, &str)] =
+    &[(Kind::QpidJms, "credit", "JMS has a prefetch, no call grants a number of messages")];
+
+/// The reason, if the cell is not applicable.
+pub(crate) fn not_applicable(kind: Kind, feature: &str) -> Option<&'static str> {
+    NOT_APPLICABLE.iter().find(|(client, name, _)| *client == kind && *name == feature).map(|(_, _, reason)| *reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_exceptions_name_real_rows() {
+        let names: BTreeSet<&str> = FEATURES.iter().map(|feature| feature.name).collect();
+        assert_eq!(names.len(), FEATURES.len());
+        for (kind, feature, _) in NOT_APPLICABLE {
+            assert!(names.contains(feature), "{kind:?} {feature}");
+        }
+    }
+
+    #[test]
+    fn every_client_has_its_program() {
+        for kind in CLIENTS {
+            let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(kind.folder());
+            assert!(folder.is_dir(), "{}", folder.display());
+        }
+    }
+}
