@@ -116,7 +116,9 @@ fn page() -> String {
             writeln!(out, "    {state:?} --> {to} : {event:?}").unwrap();
         }
     }
-    out.push_str("```\n\n| state | event | state after | deliveries | attempts | record |\n|---|---|---|---|---|---|\n");
+    out.push_str(
+        "```\n\n| state | event | state after | deliveries | attempts | record |\n|---|---|---|---|---|---|\n",
+    );
     for state in State::ALL {
         for event in Event::ALL {
             let Ok(t) = transition(state, event) else { continue };
