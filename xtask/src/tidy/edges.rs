@@ -159,7 +159,8 @@ fn paths_known(tree: &Tree<'_>, package: &Package, word: &str, meaning: &Word) -
         return Ok(findings);
     }
     let source = format!("{}/src/", package.folder);
-    for file in tree.ending(".rs").filter(|file| file.starts_with(&source)) {
+    let test = |file: &str| file.contains("/tests/") || file.ends_with("/tests.rs");
+    for file in tree.ending(".rs").filter(|file| file.starts_with(&source) && !test(file)) {
         for (number, line) in shipped(&tree.read(file)?) {
             if let Some(path) = meaning.paths.iter().find(|path| mentions(line, path)) {
                 let what = format!("must not know {word}, but names `{path}`");
