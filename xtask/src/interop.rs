@@ -10,10 +10,10 @@ use std::process::Command;
 /// Where the clients' folders are.
 pub(crate) const CLIENTS: &str = "testing/interop/clients";
 
-/// The driver's command line: it finds the broker in the environment and writes a report.
+/// The driver's command line: which broker to start, and where to report.
 pub(crate) fn command(driver: &Path, broker: &Path, report: &Path, root: &Path, arguments: &[String]) -> Command {
     let mut command = Command::new(driver);
-    command.arg("--report").arg(report).args(arguments).env("PACKHORSE_BIN", broker).current_dir(root);
+    command.arg("--broker").arg(broker).arg("--report").arg(report).args(arguments).current_dir(root);
     command
 }
 
