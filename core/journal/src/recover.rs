@@ -130,6 +130,7 @@ pub fn recover(disk: &mut dyn BlockingDisk, options: &Options, now: Now) -> Resu
             name => supply.discard(*name),
         }
     }
+    supply.end_give_back();
     let orphans = set_aside_orphans(&mut disk, &fold)?;
 
     let mut index = Index::new(options.seed);

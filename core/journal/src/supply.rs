@@ -137,6 +137,14 @@ impl Supply {
         }
     }
 
+    /// Ends the giving back: the moves are made safe before the files are used again, or a file would have two names.
+    pub(crate) fn end_give_back(&mut self) {
+        if !self.coming.is_empty() {
+            self.back.steps.push_back(DiskOp::SyncDir { dir: Dir::Pool });
+            self.back.steps.push_back(DiskOp::SyncDir { dir: Dir::Journal });
+        }
+    }
+
     /// A file found at the start that is of no use.
     pub(crate) fn discard(&mut self, name: FileName) {
         self.back.steps.push_back(DiskOp::Unlink { name });

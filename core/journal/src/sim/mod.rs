@@ -1,7 +1,12 @@
 //! A simulated disk and the journal over it, under one seed and virtual time. Feature `sim`: for tests and seeded worlds.
 
+mod crash_points;
 mod disk;
+mod model;
+mod workloads;
 mod world;
 
+pub use crash_points::{Player, Tally, crash_everywhere};
 pub use disk::{CrashMode, SimDisk, SimFault, When};
+pub use workloads::{Workload, workloads};
 pub use world::{Sim, SimStore};

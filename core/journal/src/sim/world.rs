@@ -42,6 +42,7 @@ impl Sim {
     pub fn open(mut disk: SimDisk, options: &Options, now: Now) -> Result<(Sim, Report), (JournalError, Box<SimDisk>)> {
         match recover(&mut disk, options, now) {
             Ok(Recovery { log, report }) => {
+                disk.set_now_us(now.mono_us);
                 let draw = Draw::new(options.seed ^ log.run());
                 let shards = options.shards;
                 Ok((Sim { world: Rc::new(RefCell::new(World { log, disk, now, draw, shards })) }, report))

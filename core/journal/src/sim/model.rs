@@ -1,0 +1,177 @@
+//! The naive model that recovered stores are compared with: what each operation means, as maps, and nothing of how it is kept.
+
+use bytes::Bytes;
+use packhorse_model::{Content, EntryKey, Head, Overlay, QueueId, QueueName, QueueSettings, Sequence};
+use packhorse_store::{Op, RESERVE, Recovered, RecoveredEntry, Stored};
+use std::collections::BTreeMap;
+
+/// An entry as the model knows it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Entry {
+    pub(crate) head: Head,
+    pub(crate) volatile: bool,
+    pub(crate) content: Stuff,
+    deliveries: u32,
+    attempts: u32,
+    overlay: Option<Box<Overlay>>,
+}
+
+/// An entry's bytes, in the log or in a file.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Stuff {
+    Bytes(Bytes),
+    Large(u64, u64),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Queue {
+    name: QueueName,
+    settings: QueueSettings,
+    next: Sequence,
+    reserved: Sequence,
+    marks: Vec<(Sequence, Sequence)>,
+}
+
+/// All facts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Model {
+    queues: BTreeMap<QueueId, Queue>,
+    next_queue: u64,
+    pub(crate) entries: BTreeMap<EntryKey, Entry>,
+}
+
+impl Model {
+    /// One batch: all of it.
+    pub(crate) fn apply(&mut self, ops: &[Op], pieces: &[Bytes]) {
+        for op in ops {
+            match op {
+                Op::Enqueue { queue, sequence, head, content, volatile } => {
+                    let content = match *content {
+                        Stored::Body(b) => {
+                            let (from, to) = (b.offset as usize, (b.offset + b.length) as usize);
+                            Stuff::Bytes(pieces[b.piece as usize].slice(from..to))
+                        }
+                        Stored::Large { id, length } => Stuff::Large(id.0, length),
+                    };
+                    let key = EntryKey { queue: *queue, sequence: *sequence };
+                    let entry =
+                        Entry { head: *head, volatile: *volatile, content, deliveries: 0, attempts: 0, overlay: None };
+                    assert!(self.entries.insert(key, entry).is_none(), "the workload draws each number once");
+                }
+                Op::Acknowledge { queue, first, last } => {
+                    self.entries.retain(|k, _| k.queue != *queue || !(*first..=*last).contains(&k.sequence));
+                }
+                Op::Redeliver { entry, deliveries, attempts, overlay } => {
+                    if let Some(e) = self.entries.get_mut(entry) {
+                        (e.deliveries, e.attempts) = (*deliveries, *attempts);
+                        if overlay.is_some() {
+                            e.overlay.clone_from(overlay);
+                        }
+                    }
+                }
+                Op::Relocate { from, to, head, deliveries, attempts, overlay } => {
+                    if let Some(mut e) = self.entries.remove(from) {
+                        (e.head, e.deliveries, e.attempts) = (*head, *deliveries, *attempts);
+                        e.overlay = Some(overlay.clone());
+                        self.entries.insert(*to, e);
+                    }
+                }
+                Op::DispatchMark { queue, first, count } => {
+                    let queue = self.queues.get_mut(queue).expect("the workload marks queues that exist");
+                    queue.marks.push((*first, first + u64::from(*count) - 1));
+                }
+                Op::QueueCreate { id, name, settings, reserved } => {
+                    let (name, settings, reserved) = (name.clone(), settings.clone(), *reserved);
+                    self.queues.insert(*id, Queue { name, settings, next: 0, reserved, marks: Vec::new() });
+                    self.next_queue = id.0 + 1;
+                }
+                Op::QueueChange { id, settings } => {
+                    let queue = self.queues.get_mut(id).expect("the workload changes queues that exist");
+                    queue.settings = settings.clone();
+                }
+                Op::QueueDelete { id } => {
+                    self.queues.remove(id);
+                    self.entries.retain(|k, _| k.queue != *id);
+                }
+                Op::Reserve { queue, up_to } => {
+                    let queue = self.queues.get_mut(queue).expect("the workload reserves for queues that exist");
+                    queue.reserved = queue.reserved.max(*up_to);
+                }
+            }
+        }
+    }
+
+    /// What a start leaves of it.
+    pub(crate) fn start(&mut self) {
+        self.entries.retain(|_, e| !e.volatile);
+        for queue in self.queues.values_mut() {
+            queue.next = queue.reserved;
+            queue.reserved += RESERVE;
+        }
+    }
+
+    /// The first number that a queue may draw in this run.
+    pub(crate) fn next(&self, queue: QueueId) -> Option<Sequence> {
+        self.queues.get(&queue).map(|q| q.next)
+    }
+
+    /// The lowest id that no queue had.
+    pub(crate) fn next_queue(&self) -> u64 {
+        self.next_queue
+    }
+
+    /// Queues there are.
+    pub(crate) fn queues(&self) -> impl Iterator<Item = QueueId> + '_ {
+        self.queues.keys().copied()
+    }
+
+    /// Numbers of a queue's entries.
+    pub(crate) fn sequences(&self, queue: QueueId) -> Vec<Sequence> {
+        self.entries.keys().filter(|k| k.queue == queue).map(|k| k.sequence).collect()
+    }
+
+    /// In which way what a start told differs from this model; `None`: in none. `told` is what each shard was told.
+    pub(crate) fn differs(&self, told: &[Vec<Recovered>]) -> Option<String> {
+        let mut entries: BTreeMap<EntryKey, &RecoveredEntry> = BTreeMap::new();
+        for own in told {
+            let mut queues = BTreeMap::new();
+            for thing in own {
+                match thing {
+                    Recovered::Queue { id, name, settings, next, reserved } => {
+                        queues.insert(*id, (name, settings, *next, *reserved));
+                    }
+                    Recovered::NextQueueId(id) if id.0 != self.next_queue => {
+                        return Some(format!("the next queue's id is {id} and not {}", self.next_queue));
+                    }
+                    Recovered::NextQueueId(_) => {}
+                    Recovered::Entry(entry) => {
+                        entries.insert(entry.key, entry);
+                    }
+                }
+            }
+            let expected: BTreeMap<_, _> =
+                self.queues.iter().map(|(id, q)| (*id, (&q.name, &q.settings, q.next, q.reserved))).collect();
+            if queues != expected {
+                return Some(format!("the queues are {queues:?} and not {expected:?}"));
+            }
+        }
+        for (key, expected) in &self.entries {
+            let Some(found) = entries.remove(key) else { return Some(format!("entry {key} is missing")) };
+            let content = match (&expected.content, &found.content) {
+                (Stuff::Bytes(bytes), Content::Body(body)) => body.length as usize == bytes.len() && body.buffer == 0,
+                (Stuff::Large(id, length), Content::Large { id: found, length: n }) => found.0 == *id && n == length,
+                _ => false,
+            };
+            let marked = self.queues[&key.queue].marks.iter().any(|m| m.0 <= key.sequence && key.sequence <= m.1);
+            let same = content
+                && found.head == expected.head
+                && (found.deliveries, found.attempts) == (expected.deliveries, expected.attempts)
+                && found.marked == marked
+                && found.overlay == expected.overlay;
+            if !same {
+                return Some(format!("entry {key} is {found:?} and not {expected:?}, marked {marked}"));
+            }
+        }
+        entries.keys().next().map(|key| format!("entry {key} should not be there"))
+    }
+}
