@@ -185,7 +185,7 @@ impl World {
 
     fn input(&mut self, what: u32, a: u32, b: u32) {
         match what {
-            0..=4 => self.enqueue([4, 4, 4, 9, 0, 12][a as usize % 6], b % 3 != 0, b),
+            0..=4 => self.enqueue([4, 4, 4, 9, 0, 12][a as usize % 6], !b.is_multiple_of(3), b),
             5 | 6 => {
                 if let Some(id) = nth(self.consumers.keys().copied().collect(), a) {
                     let consumer = self.consumers.get_mut(&id).unwrap();
@@ -195,7 +195,7 @@ impl World {
                 }
             }
             7 if self.consumers.len() < 4 => {
-                let (id, pre_settled) = (self.next_consumer, a % 5 == 0);
+                let (id, pre_settled) = (self.next_consumer, a.is_multiple_of(5));
                 self.next_consumer += 1;
                 let limit = u64::from(b % 6);
                 self.consumers.insert(id, Consumer { pre_settled, limit, ..Consumer::default() });
@@ -205,7 +205,7 @@ impl World {
             8 => {
                 if let Some(id) = nth(self.consumers.keys().copied().collect(), a) {
                     let Consumer { held, choosy, .. } = self.consumers.remove(&id).unwrap();
-                    let lost = b % 2 == 0;
+                    let lost = b.is_multiple_of(2);
                     if choosy || !held.is_empty() {
                         self.leaving.push_back(Leaving { id, lost, oldest_is_back: false, held, choosy });
                     }
@@ -232,7 +232,7 @@ impl World {
             18 => self.relocation_answer(a, b),
             19 => self.now_us += 400_000,
             20 => self.reservation(a, b),
-            21 if b % 8 == 0 => {
+            21 if b.is_multiple_of(8) => {
                 self.purges.push_back((u64::from(a), self.next, 0));
                 self.handle(Input::Purge { token: u64::from(a) });
             }
@@ -299,9 +299,9 @@ impl World {
     fn reservation(&mut self, a: u32, b: u32) {
         let staged = self.entries.iter().filter(|(_, e)| e.state == Is::Staged(None));
         let staged: Vec<(u64, u8)> = staged.map(|(s, e)| (*s, e.level)).collect();
-        let Some((sequence, level)) = nth(staged, a).filter(|_| b % 3 != 0) else {
+        let Some((sequence, level)) = nth(staged, a).filter(|_| !b.is_multiple_of(3)) else {
             let sequence = self.next;
-            let (level, persistent) = ([4, 9][a as usize % 2], a % 3 != 0);
+            let (level, persistent) = ([4, 9][a as usize % 2], !a.is_multiple_of(3));
             let head = self.head(level, persistent);
             self.next += 1;
             self.add(sequence, level, persistent, Is::Staged(None), 7);
@@ -455,7 +455,7 @@ impl World {
             if forgets_head && sequence == load.from {
                 continue;
             }
-            let unreadable = (b / 16 + bodies.len() as u32) % 8 == 0;
+            let unreadable = (b / 16 + bodies.len() as u32).is_multiple_of(8);
             bodies.push(LoadedBody { sequence, range: (!unreadable).then_some((0, self.length(sequence))) });
         }
         let buffer = self.buffer;
