@@ -468,6 +468,12 @@ fn write_union(out: &mut String, name: &str, doc: &str, types: &[&Composite], bo
             "#[expect(clippy::large_enum_variant, reason = \"decoding must not allocate; the engine matches it where it is made\")]"
         );
     }
+    if types.iter().all(|t| t.group == "sasl") {
+        let _ = writeln!(
+            out,
+            "#[expect(clippy::enum_variant_names, reason = \"the standard's names of types, as everywhere\")]"
+        );
+    }
     let _ = writeln!(out, "pub enum {name}<'a> {{");
     for composite in types {
         let variant = camel(&composite.name);

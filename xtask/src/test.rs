@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     let target = metadata.target.clone();
     let ci = std::env::var("CI").is_ok_and(|value| value == "true" || value == "1");
     let complete = plan.complete();
-    let mut context = Context::new(root, metadata, ci, plan.quick, plan.passed_on);
+    let mut context = Context::new(root, metadata, ci, plan.passed_on);
 
     let begun = Instant::now();
     let mut done = Vec::new();
