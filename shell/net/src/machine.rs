@@ -39,3 +39,26 @@ pub trait Host: Send + Sync + 'static {
     /// The store has failed; the process must end.
     fn store_failed(&self, what: &str);
 }
+
+impl<S: packhorse_store::Store> Machine for packhorse_broker::Shard<S> {
+    fn handle(&mut self, input: Input<'_>, now: Now, out: &mut Vec<Effect>) {
+        packhorse_broker::Shard::handle(self, input, now, out);
+    }
+
+    fn end_turn(&mut self, now: Now, out: &mut Vec<Effect>) {
+        packhorse_broker::Shard::end_turn(self, now, out);
+    }
+
+    fn next_deadline(&self) -> Option<u64> {
+        packhorse_broker::Shard::next_deadline(self)
+    }
+
+    fn output<'a>(&'a self, connection: ConnectionId, slices: &mut [IoSlice<'a>]) -> usize {
+        let chunks = packhorse_broker::Shard::output(self, connection);
+        chunks.zip(slices).map(|(chunk, slice)| *slice = IoSlice::new(chunk)).count()
+    }
+
+    fn written(&mut self, connection: ConnectionId, bytes: usize) {
+        packhorse_broker::Shard::written(self, connection, bytes);
+    }
+}

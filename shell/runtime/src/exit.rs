@@ -1,4 +1,5 @@
-//! Why a process ends: one closed enum with exit codes (`spec/operate.md`, "Exit codes"), each with a line that says what to do.
+//! Why a process ends: one closed enum with exit codes (`spec/operate.md`, "Exit codes"), each with one line that says
+//! what to do.
 
 use std::fmt;
 
@@ -37,26 +38,16 @@ impl ExitReason {
 }
 
 impl fmt::Display for ExitReason {
+    /// One line that says what happened to which thing, and what to do.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ExitReason::Stopped => f.write_str("stopped in order; nothing to do"),
-            ExitReason::Config(what) => write!(f, "{what} (configuration; correct it and start again)"),
-            ExitReason::Data(what) => {
-                write!(f, "{what} (data directory; keep a copy of it and start with the version that wrote it)")
-            }
-            ExitReason::InUse(what) => {
-                write!(f, "{what} (stop the other broker, or give another directory with --data)")
-            }
-            ExitReason::Storage(what) => {
-                write!(
-                    f,
-                    "{what} (storage; look at the disk and its free space, then start again: what was confirmed is kept)"
-                )
-            }
-            ExitReason::Listen(what) => {
-                write!(f, "{what} (stop what listens there, or choose another port; 0 picks a free one)")
-            }
-            ExitReason::Other(what) => f.write_str(what),
+            ExitReason::Stopped => f.write_str("stopped"),
+            ExitReason::Config(what)
+            | ExitReason::Data(what)
+            | ExitReason::InUse(what)
+            | ExitReason::Storage(what)
+            | ExitReason::Listen(what)
+            | ExitReason::Other(what) => f.write_str(what),
         }
     }
 }
