@@ -178,6 +178,14 @@ impl Layout {
         MessageView { bytes, layout: *self }
     }
 
+    /// Where what travels on begins, the message-annotations or what follows them: header and delivery-annotations live one
+    /// hop. Offset from the start of the message.
+    #[must_use]
+    pub fn content_start(&self) -> usize {
+        let annotations = self.message_annotations();
+        if annotations.is_empty() { self.bare as usize } else { annotations.start }
+    }
+
     /// Where the bare message begins: offset from the start of the message.
     #[must_use]
     pub fn bare_start(&self) -> usize {
@@ -445,7 +453,7 @@ impl<'a> MessageView<'a> {
         .find(|(span, _)| span.end > 0)
         .map(|(_, section)| section)
         .or(self.layout.has_header.then_some(Section::Header));
-        BodyScan::new(u64::from(self.layout.body), last, limits)
+        BodyScan::after(u64::from(self.layout.body), last, limits)
     }
 
     fn map(&self, span: Span) -> Option<Map<'a>> {

@@ -2322,6 +2322,7 @@ impl Performative<'_> {
 
 /// The body of a SASL frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::enum_variant_names, reason = "the standard's names of types, as everywhere")]
 pub enum SaslPerformative<'a> {
     /// The server's mechanisms, strongest first.
     SaslMechanisms(SaslMechanisms<'a>),

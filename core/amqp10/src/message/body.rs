@@ -63,9 +63,11 @@ fn constructor_fits(section: Section, constructor: Option<u8>) -> Result<(), Fau
     let Some(constructor) = constructor else { return Ok(()) };
     let (expected, fits) = match section {
         Section::Data => ("binary", matches!(constructor, cursor::BINARY8 | cursor::BINARY32)),
-        Section::Sequence => ("list", matches!(constructor, cursor::LIST0 | cursor::LIST8 | cursor::LIST32)),
-        Section::Footer => ("map", matches!(constructor, cursor::MAP8 | cursor::MAP32)),
-        _ => return Ok(()),
+        Section::Value => return Ok(()),
+        Section::Header | Section::Properties | Section::Sequence => {
+            ("list", matches!(constructor, cursor::LIST0 | cursor::LIST8 | cursor::LIST32))
+        }
+        _ => ("map", matches!(constructor, cursor::MAP8 | cursor::MAP32)),
     };
     if fits { Ok(()) } else { Err(Fault::WrongType { expected, constructor }) }
 }
@@ -85,8 +87,11 @@ pub(super) fn sections<'a>(bytes: &'a [u8]) -> impl Iterator<Item = BodySection<
     })
 }
 
-/// Checks the body and footer of a message as their bytes pass: order of sections, constructors, sizes that add up. What is
-/// inside a list, map or array is passed over by its size. It holds 64 bytes and no more.
+/// Checks sections of a message as their bytes pass: their order, constructors, sizes that add up. What is inside a list,
+/// map or array is passed over by its size. It holds 64 bytes and no more.
+///
+/// [`MessageView::body_scan`](super::MessageView::body_scan) makes one that goes on behind a view of the head, which checks
+/// more; [`BodyScan::new`] makes one that starts at the message's first byte.
 #[derive(Clone, Debug)]
 pub struct BodyScan {
     /// Offset in the message of the next byte to come, or of the first byte in `held`.
@@ -109,7 +114,14 @@ pub struct BodyScan {
 const HELD: usize = 64;
 
 impl BodyScan {
-    pub(super) fn new(offset: u64, last: Option<Section>, limits: &Limits) -> Self {
+    /// A scan from a message's first byte on.
+    #[must_use]
+    pub fn new(limits: &Limits) -> Self {
+        Self::after(0, None, limits)
+    }
+
+    /// A scan from `offset` on, behind the section `last`.
+    pub(super) fn after(offset: u64, last: Option<Section>, limits: &Limits) -> Self {
         Self {
             offset,
             held: [0; HELD],

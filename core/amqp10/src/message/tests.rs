@@ -79,6 +79,10 @@ fn part_3_2_every_section_is_found() {
     assert_eq!(view.bare(), sections[3..6].concat());
     assert_eq!(view.bare_and_footer(), sections[3..].concat());
     assert_eq!(view.layout().view(&bytes).bare(), view.bare());
+    assert_eq!(&bytes[view.layout().content_start()..], sections[2..].concat());
+    let without = [&sections[0][..], &sections[1], &sections[5]].concat();
+    let start = parse(&without).expect("a message").layout().content_start();
+    assert_eq!(&without[start..], sections[5]);
 }
 
 #[test]
@@ -423,7 +427,17 @@ fn a_streamed_body_is_checked_in_any_pieces() {
             scan.push(chunk).expect("fine");
         }
         assert_eq!(scan.finish(), Ok(footer as u64), "chunks of {size}");
+        // From the first byte on, without a view.
+        let mut scan = BodyScan::new(&limits());
+        for chunk in bytes.chunks(size) {
+            scan.push(chunk).expect("fine");
+        }
+        assert_eq!(scan.finish(), Ok(footer as u64), "chunks of {size}");
     }
+    assert_eq!(BodyScan::new(&limits()).finish(), Err(DecodeError::EmptyMessage));
+    let error = BodyScan::new(&limits()).push(&section(0x73, &[0xc1, 1, 0])).expect_err("a map");
+    let fault = Fault::WrongType { expected: "list", constructor: 0xc1 };
+    assert_eq!(error, DecodeError::Value { what: "properties", fault });
     // Cut anywhere but between sections it is cut short.
     for cut in [body + 1, body + 3, body + 4, body + 9, footer - 1, footer + 2, bytes.len() - 1] {
         let mut scan = view.body_scan(&limits());
