@@ -3,6 +3,7 @@
 //! it uses none of the broker's own code.
 
 mod broker;
+mod capture;
 mod cell;
 mod client;
 mod install;
@@ -22,7 +23,12 @@ use std::{
 
 use clap::Parser;
 
-use crate::{broker::Source, matrix::Plan, table::Feature};
+use crate::{
+    broker::{Broker, Source},
+    install::Missing,
+    matrix::Plan,
+    table::Feature,
+};
 
 /// Runs foreign clients against the broker and prints a matrix: exit 0 when nothing failed, 1 when something did, 2 usage.
 #[derive(Parser)]
@@ -43,6 +49,9 @@ struct Arguments {
     /// Only this client; may be repeated.
     #[arg(long, value_name = "NAME")]
     client: Vec<String>,
+    /// Records a short session of each client into DIR instead, for the protocol engine's tests.
+    #[arg(long, value_name = "DIR")]
+    capture: Option<PathBuf>,
     /// Only rows whose name contains this; may be repeated.
     #[arg(long, value_name = "PART")]
     feature: Vec<String>,
@@ -75,8 +84,23 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
         sources: &sources,
         strict: std::env::var("CI").is_ok_and(|value| value == "true"),
     };
+    if let Some(folder) = &arguments.capture {
+        return capture_all(&plan, folder).map(|()| true);
+    }
     let report = matrix::run(&plan)?;
     Ok(report.print(&plan, begin.elapsed()))
+}
+
+fn capture_all(plan: &Plan<'_>, folder: &Path) -> Result<(), String> {
+    let broker = Broker::start(&plan.source)?;
+    for kind in &plan.kinds {
+        let recipe = install::prepare(*kind, plan.cache, plan.sources).map_err(|missing| match missing {
+            Missing::Tool(tool) => format!("{}: there is no {tool} on this machine", kind.name()),
+            Missing::Broken(reason) => reason,
+        })?;
+        println!("{}: {} bytes", kind.name(), capture::session(*kind, &recipe, &broker, folder)?);
+    }
+    Ok(())
 }
 
 fn source(arguments: &Arguments) -> Result<Source, String> {

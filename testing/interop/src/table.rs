@@ -58,6 +58,11 @@ impl Kind {
         self != Kind::QpidJms
     }
 
+    /// Whether its drain also sets the credit to 0, so that what is not on the way yet does not come.
+    pub(crate) fn takes_credit_back_to_drain(self) -> bool {
+        self == Kind::GoAmqp
+    }
+
     /// Whether messages the application has not asked for yet use up the prefetch; rhea hands each over at once.
     pub(crate) fn prefetch_waits_for_the_application(self) -> bool {
         self != Kind::Rhea
