@@ -6,6 +6,7 @@ use std::path::Path;
 use packhorse_amqp10::fuzz;
 
 /// Runs `target` on each file of its folder, on a stack of 2 MiB.
+#[expect(clippy::disallowed_methods, reason = "a test that replays files")]
 fn replay(name: &'static str, at_least: usize, target: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/fuzz/corpus").join(name);
     let replayed = std::thread::Builder::new()
