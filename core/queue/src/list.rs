@@ -1,7 +1,7 @@
 //! One priority level: entries in ascending sequence, and which of them are ready.
 //!
 //! Must not know: why an entry changes. Entries never move to another place in the order; one that is gone leaves a tombstone,
-//! and tombstones cost at most about as much as what lives. A list is a row of chunks, so that no step touches more than a
+//! and tombstones cost at most about twice as much as what lives. A list is a row of chunks, so that no step touches more than a
 //! few hundred entries at any depth.
 //!
 //! Ready entries are found without a search: all of them below `fresh` stand in `returned` or `restricted`; at and above
@@ -32,6 +32,10 @@ struct Chunk {
 impl Chunk {
     fn first(&self) -> Sequence {
         self.slots[0].sequence
+    }
+
+    fn live(&self) -> usize {
+        self.slots.len() - self.dead
     }
 
     fn lower_bound(&self, sequence: Sequence) -> usize {
@@ -188,14 +192,14 @@ impl List {
 
     /// The entry at `place` is gone: a tombstone from now on. Places are void afterwards.
     pub(crate) fn bury(&mut self, place: Place) {
-        let tail = place.chunk + 1 == self.chunks.len();
         let chunk = &mut self.chunks[place.chunk];
         debug_assert_eq!(chunk.slots[place.slot].packed.state(), State::Gone, "only what is gone is buried");
         chunk.dead += 1;
-        if chunk.dead == chunk.slots.len() {
+        let live = chunk.live();
+        if live == 0 {
             self.remove_chunk(place.chunk);
-        } else if !tail && chunk.dead * 2 >= chunk.slots.len().max(8) {
-            self.compact(place.chunk);
+        } else if live <= CHUNK / 2 {
+            self.join(place.chunk, live);
         }
     }
 
@@ -211,23 +215,27 @@ impl List {
         }
     }
 
-    /// Drops a chunk's tombstones and joins it with a neighbor where both fit in half a chunk.
-    fn compact(&mut self, at: usize) {
-        let chunk = &mut self.chunks[at];
-        chunk.slots.retain(|s| s.packed.state() != State::Gone);
-        chunk.dead = 0;
-        let length = chunk.slots.len();
-        let fits = |other: &Chunk| other.slots.len() + length <= CHUNK / 2;
-        if at > 0 && fits(&self.chunks[at - 1]) {
-            let moved = self.chunks.remove(at).expect("the chunk is there");
-            self.chunks[at - 1].slots.extend(moved.slots);
-        } else if at + 2 < self.chunks.len() && fits(&self.chunks[at + 1]) {
-            let moved = self.chunks.remove(at + 1).expect("the chunk is there");
-            self.chunks[at].slots.extend(moved.slots);
-            self.chunks[at].dead = moved.dead;
+    /// Joins a chunk with a neighbor where what lives of both fits well into one, without tombstones. The last chunk grows,
+    /// and is left alone. So the chunks of a list are on average more than a third full, whatever goes in which order.
+    fn join(&mut self, at: usize, live: usize) {
+        let last = self.chunks.len() - 1;
+        let fits = |other: usize| other < last && self.chunks[other].live() + live <= CHUNK * 3 / 4;
+        let left = if at == last {
+            return;
+        } else if at > 0 && fits(at - 1) {
+            at - 1
+        } else if fits(at + 1) {
+            at
         } else {
-            self.chunks[at].slots.shrink_to(length);
-        }
+            return;
+        };
+        let mut right = core::mem::take(&mut self.chunks[left + 1].slots);
+        let chunk = &mut self.chunks[left];
+        chunk.slots.retain(|s| s.packed.state() != State::Gone);
+        chunk.slots.extend(right.drain(..).filter(|s| s.packed.state() != State::Gone));
+        chunk.dead = 0;
+        self.chunks[left + 1].slots = right;
+        self.remove_chunk(left + 1);
     }
 
     /// The first entry at or above `sequence`, gone or not; past the end if there is none.
@@ -309,5 +317,179 @@ impl List {
             return Err("a set names an entry that is not in the list");
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::Event;
+    use crate::slot::{Flag, Packed};
+    use packhorse_model::{Content, ContentFormat, Head, HeadFlags, Resident};
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn packed(state: State) -> Packed {
+        let head = Head {
+            arrived_ms: 0,
+            ttl_ms: 0,
+            message_format: 0,
+            priority: 4,
+            flags: HeadFlags::default(),
+            format: ContentFormat::Amqp10,
+        };
+        Packed::new(head, Content::Body(Resident { buffer: 1, offset: 0, length: 1 }), state)
+    }
+
+    /// A list beside a map of what it should hold.
+    #[derive(Default)]
+    struct Pair {
+        list: List,
+        model: BTreeMap<Sequence, State>,
+        next: Sequence,
+    }
+
+    impl Pair {
+        fn push(&mut self, gap: u64, state: State) {
+            self.next += gap;
+            self.list.push(Slot { sequence: self.next, packed: packed(state) });
+            self.model.insert(self.next, state);
+            self.next += 1;
+        }
+
+        fn change(&mut self, sequence: Sequence, event: Event) {
+            let place = self.list.find(sequence).expect("what lives is found");
+            let slot = self.list.slot_mut(place);
+            assert_eq!(slot.sequence, sequence);
+            let transition = slot.apply(event).unwrap();
+            if transition.from == State::Available {
+                self.list.remove_ready(sequence, false);
+            }
+            if transition.to == State::Available {
+                self.list.add_ready(sequence, false);
+            }
+            if transition.to == State::Gone {
+                self.list.bury(place);
+                self.model.remove(&sequence);
+            } else {
+                self.model.insert(sequence, transition.to);
+            }
+        }
+
+        fn first(&mut self) -> Option<Sequence> {
+            let first = self.list.first_ready(&mut 0, |_| true);
+            let expected = self.model.iter().find(|(_, s)| **s == State::Available).map(|(n, _)| *n);
+            assert_eq!(first, expected, "the first ready entry");
+            first
+        }
+
+        fn check(&self) {
+            assert_eq!(self.list.audit(), Ok(()));
+            let live: Vec<_> = self.list.live().map(|s| (s.sequence, s.packed.state())).collect();
+            assert_eq!(live, self.model.iter().map(|(n, s)| (*n, *s)).collect::<Vec<_>>());
+            let chunks = self.list.chunks.len();
+            assert!(chunks <= 3 + self.model.len() * 3 / CHUNK, "{chunks} chunks for {} entries", self.model.len());
+            assert!(self.list.spare.len() <= chunks + 2);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_list_is_a_sorted_map_however_long(steps in prop::collection::vec(any::<u32>(), 1..60)) {
+            let mut pair = Pair::default();
+            for step in steps {
+                let [what, a, b, c] = step.to_le_bytes();
+                let count = usize::from(a) * 4;
+                let mut dice = u64::from(step);
+                let mut pick = |n: usize| {
+                    dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    (dice >> 33) as usize % n.max(1)
+                };
+                match what % 6 {
+                    0 | 1 => {
+                        for n in 0..count {
+                            // Dense, or with gaps, some of them wide.
+                            let gap = if b % 3 == 0 { 0 } else { [0, 1, 5, 1 << 40][pick(4) * usize::from(n % 64 == 0)] };
+                            pair.push(gap, if n % 7 == 3 && c % 2 == 0 { State::Staged } else { State::Available });
+                        }
+                    }
+                    2 => {
+                        for _ in 0..count {
+                            let Some(first) = pair.first() else { break };
+                            pair.change(first, Event::Dispatch);
+                        }
+                    }
+                    3 => {
+                        // Back in some order.
+                        let mut held: Vec<_> =
+                            pair.model.iter().filter(|(_, s)| **s == State::Acquired).map(|(n, _)| *n).collect();
+                        for _ in 0..count.min(held.len()) {
+                            let sequence = held.swap_remove(pick(held.len()));
+                            pair.change(sequence, Event::ReturnUnseen);
+                        }
+                    }
+                    4 => {
+                        // Gone from the front, or anywhere.
+                        let mut held: Vec<_> =
+                            pair.model.iter().filter(|(_, s)| **s == State::Acquired).map(|(n, _)| *n).collect();
+                        for _ in 0..count.min(held.len()) {
+                            let at = if b % 2 == 0 { 0 } else { pick(held.len()) };
+                            pair.change(held.remove(at), Event::Acknowledge);
+                        }
+                    }
+                    _ => {
+                        let staged: Vec<_> =
+                            pair.model.iter().filter(|(_, s)| **s == State::Staged).map(|(n, _)| *n).collect();
+                        for sequence in staged.into_iter().take(count) {
+                            pair.change(sequence, if b % 4 == 0 { Event::Abandon } else { Event::Durable });
+                        }
+                    }
+                }
+                pair.first();
+                pair.check();
+                let between = pair.next / 2;
+                let found = pair.list.find(between).map(|p| pair.list.slot(p).packed.state() != State::Gone);
+                prop_assert_eq!(found.unwrap_or(false), pair.model.contains_key(&between));
+            }
+        }
+    }
+
+    #[test]
+    fn entries_kept_from_some_are_asked_for_from_the_hint_on() {
+        let mut list = List::default();
+        for sequence in 0..10 {
+            list.push(Slot { sequence, packed: packed(State::Available) });
+        }
+        for sequence in 0..6 {
+            let place = list.find(sequence).unwrap();
+            list.slot_mut(place).apply(Event::Dispatch).unwrap();
+            list.remove_ready(sequence, false);
+        }
+        for sequence in [1, 3, 4] {
+            let place = list.find(sequence).unwrap();
+            list.slot_mut(place).packed.set(Flag::Restricted, true);
+            list.slot_mut(place).apply(Event::ReturnUnseen).unwrap();
+            list.add_ready(sequence, true);
+        }
+        let (mut from, mut asked) = (0, Vec::new());
+        let first = list.first_ready(&mut from, |s| {
+            asked.push(s);
+            s == 4
+        });
+        assert_eq!((first, from, asked), (Some(4), 4, std::vec![1, 3, 4]));
+        let first = list.first_ready(&mut from, |_| false);
+        assert_eq!((first, from), (Some(6), 6), "all are refused: the next is one that nobody had");
+        assert_eq!(list.first_ready(&mut 0, |_| true), Some(1));
+        assert_eq!(list.audit(), Ok(()));
+    }
+
+    #[test]
+    #[should_panic(expected = "ascending")]
+    fn entries_enter_in_order() {
+        let mut list = List::default();
+        list.push(Slot { sequence: 5, packed: packed(State::Available) });
+        list.push(Slot { sequence: 5, packed: packed(State::Available) });
     }
 }
