@@ -466,11 +466,17 @@ impl<S: Store> Shard<S> {
 
     // ---- figures ----
 
-    fn report(&self) -> ShardReport {
+    /// Sums over the queues.
+    pub fn totals(&self) -> Counters {
         let mut totals = Counters::default();
         for (slot, _) in &self.queues.held {
             totals.add(&self.queues.counters(slot as u32));
         }
+        totals
+    }
+
+    fn report(&self) -> ShardReport {
+        let totals = self.totals();
         let alarms = if self.failed {
             vec![Alarm { code: "store-failed", text: "the store has failed: nothing is confirmed any more".into() }]
         } else {

@@ -26,8 +26,24 @@ impl Connection {
         let Some(link) = self.links.get_mut(index(token) as usize) else { return };
         let Kind::Consumer(consumer) = &mut link.kind else { return };
         consumer.drained = false;
+        if consumer.blocked {
+            // New credit may be what it waits for.
+            self.wake_link(queues, token);
+            return;
+        }
         let limit = limit(consumer, self.engine.credit(link.id));
         queues.request(consumer.queue, Request::Credit { consumer: consumer.consumer, limit, drain });
+    }
+
+    /// A link goes on, whatever it waited for.
+    fn wake_link(&mut self, queues: &mut Queues, token: u64) {
+        let place = index(token);
+        if let Some(Kind::Consumer(consumer)) = self.links.get_mut(place as usize).map(|link| &mut link.kind)
+            && std::mem::take(&mut consumer.blocked)
+        {
+            self.blocked.retain(|blocked| *blocked != place);
+        }
+        self.advance(queues, token);
     }
 
     /// The queue has nothing more for a link that drains.
@@ -110,9 +126,6 @@ impl Connection {
             let Some(link) = self.links.get_mut(index(token) as usize) else { return };
             let Kind::Consumer(consumer) = &mut link.kind else { return };
             if consumer.sending.is_some() {
-                if !waits_for_store(consumer) {
-                    self.block(queues, token);
-                }
                 return;
             }
             if consumer.pending.is_empty() {
@@ -298,6 +311,8 @@ impl Connection {
             let (file, offset) = (rest.id, rest.offset);
             queues.read_large(me, file, offset, READ_AHEAD_BYTES);
         }
+        // It goes on when there is room, or when the part is here; the queue gives nothing meanwhile.
+        self.block(queues, token);
     }
 
     fn sending_failed(&mut self, queues: &mut Queues, token: u64, misuse: Misuse) {
@@ -330,9 +345,7 @@ impl Connection {
         rest.loading = false;
         rest.offset += bytes.len() as u64;
         *chunk = bytes;
-        if !consumer.blocked {
-            self.advance(queues, token);
-        }
+        self.wake_link(queues, token);
     }
 
     /// What the peer says of a delivery of ours.
@@ -382,9 +395,4 @@ fn limit(consumer: &Consumer, credit: u32) -> u64 {
         return consumer.given;
     }
     (consumer.given + u64::from(credit)).saturating_sub(consumer.pending.len() as u64)
-}
-
-/// Whether a message that goes in parts waits for its next part, not for room.
-fn waits_for_store(consumer: &Consumer) -> bool {
-    consumer.sending.as_ref().is_some_and(|sending| sending.rest.as_ref().is_some_and(|rest| rest.loading))
 }
