@@ -101,7 +101,7 @@ fn show(queue: &Value) {
                 }
             }
             _ if name == "name" => {}
-            _ => table.row([name.clone(), value.to_string()]),
+            _ => table.row([name.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_string)]),
         }
     }
     table.print();
