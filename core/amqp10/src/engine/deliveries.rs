@@ -95,8 +95,17 @@ impl<T> Deliveries<T> {
     }
 
     /// Visits what is held from `first` to `last`, both included and not before each other, in order of id except that
-    /// strays come last; drops those for which `keep` says no. Costs what is held, not what the range spans.
+    /// strays come first; drops those for which `keep` says no. Costs what is held, not what the range spans.
     pub(crate) fn visit(&mut self, first: Serial, last: Serial, mut keep: impl FnMut(Serial, &mut T) -> bool) {
+        // Strays before the ring: tightening that makes new ones of what was visited.
+        if !self.strays.is_empty() {
+            if first.0 <= last.0 {
+                self.visit_strays(first.0, last.0, &mut keep);
+            } else {
+                self.visit_strays(first.0, u32::MAX, &mut keep);
+                self.visit_strays(0, last.0, &mut keep);
+            }
+        }
         let start = i64::from(first.distance(self.base));
         let end = start + i64::from(last.since(first));
         let places = i64::try_from(self.ring.len()).unwrap_or(i64::MAX);
@@ -114,15 +123,6 @@ impl<T> Deliveries<T> {
         }
         if removed {
             self.tighten();
-        }
-        if self.strays.is_empty() {
-            return;
-        }
-        if first.0 <= last.0 {
-            self.visit_strays(first.0, last.0, &mut keep);
-        } else {
-            self.visit_strays(first.0, u32::MAX, &mut keep);
-            self.visit_strays(0, last.0, &mut keep);
         }
     }
 

@@ -59,8 +59,8 @@ pub(crate) struct Link {
     pub(crate) our_max: u64,
     /// Of the deliveries on this link so far, the peer's word included.
     pub(crate) delivery_count: Serial,
-    /// Sender: deliveries we may send.
-    pub(crate) credit: u32,
+    /// Sender: deliveries we may send; below 0 where the peer lowered it beneath what was sent already.
+    pub(crate) credit: i64,
     /// Sender: the peer wants the credit used up. Receiver: we do.
     pub(crate) drain: bool,
     /// Receiver: whether the peer was told so.
@@ -146,7 +146,7 @@ impl Link {
     /// Receiver: credit that the peer has not used.
     fn credit_left(&self) -> u32 {
         match self.role {
-            Role::Sender => self.credit,
+            Role::Sender => u32::try_from(self.credit.max(0)).unwrap_or(u32::MAX),
             Role::Receiver => u32::try_from(self.granted_to.distance(self.delivery_count)).unwrap_or(0),
         }
     }
@@ -712,11 +712,10 @@ impl Connection {
                 if let Some(credit) = flow.link_credit {
                     //= amqp10 2.6.7 (null: our initial-delivery-count, which is 0)
                     let counted = Serial(flow.delivery_count.unwrap_or(0));
-                    let left = i64::from(credit) - i64::from(link.delivery_count.distance(counted));
-                    link.credit = u32::try_from(left.max(0)).unwrap_or(u32::MAX);
+                    link.credit = i64::from(credit) - i64::from(link.delivery_count.distance(counted));
                 }
                 link.drain = flow.drain;
-                Kind::Credit { link: id, token: link.token, credit: link.credit, drain: link.drain, window_opened }
+                Kind::Credit { link: id, token: link.token, credit: link.credit_left(), drain: link.drain, window_opened }
             }
             Role::Receiver => {
                 // Only forwards: amid a delivery some senders have not counted it yet.
@@ -838,8 +837,9 @@ impl Connection {
         if !ours.live() || ours.outgoing.is_some() {
             return Err(Misuse::WrongState);
         }
-        ours.delivery_count = ours.delivery_count.plus(ours.credit);
-        ours.credit = 0;
+        let rest = ours.credit_left();
+        ours.delivery_count = ours.delivery_count.plus(rest);
+        ours.credit -= i64::from(rest);
         let session = ours.session;
         if self.session(session).is_some_and(Session::live) {
             self.send_flow(session, Some(link), false);

@@ -262,7 +262,7 @@ impl Connection {
         let (ours, session) = self.sending(link)?;
         self.check_params(ours, params)?;
         let room = session.outgoing.len() < self.set.limits.unsettled as usize;
-        if ours.credit == 0 || ours.outgoing.is_some() || !room {
+        if ours.credit <= 0 || ours.outgoing.is_some() || !room {
             return Err(Misuse::NotSendable);
         }
         let mut tag = [0; TAG_MAX];
