@@ -421,9 +421,10 @@ impl Log {
             return None;
         }
         let (mut count, mut meta, mut length) = (0usize, 0usize, HEADER as u64);
+        let limit = BLOCK_BYTES.min(self.supply.room());
         for waiting in &self.waiting {
             let bytes = waiting.batch.bytes() as u64;
-            if count > 0 && length + bytes > BLOCK_BYTES {
+            if count > 0 && length + bytes > limit {
                 break;
             }
             count += 1;

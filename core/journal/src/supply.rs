@@ -209,6 +209,11 @@ impl Supply {
         }
     }
 
+    /// Bytes of the largest block that any segment holds.
+    pub(crate) fn room(&self) -> u64 {
+        self.segment_bytes - UNIT
+    }
+
     /// Makes sure that a segment is being made.
     pub(crate) fn want(&mut self, bytes: u64, first: u64, now_us: u64) {
         let due = match &self.next {

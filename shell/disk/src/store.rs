@@ -69,6 +69,8 @@ struct State {
     parked: usize,
     /// Of these, without a time to wake up by themselves.
     asleep: usize,
+    /// Who waits for the store to come to rest.
+    resting: usize,
 }
 
 struct Shared {
@@ -76,6 +78,7 @@ struct Shared {
     flush: Condvar,
     side: Condvar,
     read: Condvar,
+    rest: Condvar,
     /// Goes up with each submission: what a spinning flusher watches.
     submissions: AtomicU64,
     files: Files,
@@ -102,6 +105,9 @@ impl Shared {
         state.log.on_io(id, result, now);
         state.log.take_wakes(wakes);
         self.nudge(&state, now);
+        if state.resting > 0 {
+            self.rest.notify_all();
+        }
         drop(state);
         for shard in wakes.drain(..) {
             (self.wake)(shard);
@@ -119,6 +125,17 @@ impl Shared {
         if state.log.read_due() {
             self.read.notify_one();
         }
+    }
+
+    /// Waits until `rested` holds; it is asked after each operation.
+    fn wait_until(&self, mut state: MutexGuard<'_, State>, rested: impl Fn(&Log) -> bool) -> Result<(), Failure> {
+        state.resting += 1;
+        let mut state = self
+            .rest
+            .wait_while(state, |state| state.log.failed().is_none() && !rested(&state.log))
+            .expect("a panic under this lock ends the process");
+        state.resting -= 1;
+        state.log.failed().cloned().map_or(Ok(()), Err)
     }
 
     fn flusher(&self) {
@@ -158,7 +175,7 @@ impl Shared {
                 continue;
             }
             let timeout = match state.log.next_deadline(Lane::Flush) {
-                Some(at_us) => Some(at_us.saturating_sub(now.mono_us).min(WATCH_US).max(1)),
+                Some(at_us) => Some(at_us.saturating_sub(now.mono_us).clamp(1, WATCH_US)),
                 None if !state.log.idle() => Some(WATCH_US),
                 None => None,
             };
@@ -241,10 +258,11 @@ impl DiskStore {
         };
         let (run, started_at_ms) = (recovery.log.run(), recovery.log.started_at_ms());
         let shared = Arc::new(Shared {
-            state: Mutex::new(State { log: recovery.log, stop: false, parked: 0, asleep: 0 }),
+            state: Mutex::new(State { log: recovery.log, stop: false, parked: 0, asleep: 0, resting: 0 }),
             flush: Condvar::new(),
             side: Condvar::new(),
             read: Condvar::new(),
+            rest: Condvar::new(),
             submissions: AtomicU64::new(0),
             files,
             started,
@@ -291,15 +309,15 @@ impl DiskStore {
         let mut state = self.shared.lock();
         state.log.close();
         self.shared.flush.notify_all();
-        while !state.log.settled() {
-            // The flushers do not know that somebody waits here: this is the end of the process, a millisecond is nothing.
-            drop(state);
-            std::thread::sleep(Duration::from_millis(1));
-            state = self.shared.lock();
-        }
-        let failed = state.log.failed().cloned();
-        drop(state);
-        failed.map_or(Ok(()), Err)
+        self.shared.wait_until(state, Log::settled)
+    }
+
+    /// Waits until everything submitted so far is durable and everything asked for is answered.
+    ///
+    /// # Errors
+    /// The store had failed, or failed now.
+    pub fn settle(&self) -> Result<(), Failure> {
+        self.shared.wait_until(self.shared.lock(), Log::quiet)
     }
 }
 

@@ -130,7 +130,8 @@ impl World {
         let mut lanes = [Lane::Flush, Lane::Side, Lane::Read];
         lanes.rotate_left((self.draw.next() % 3) as usize);
         let mut again = true;
-        while std::mem::take(&mut again) {
+        // A flush that has no room to go to makes work for the side lane.
+        while std::mem::take(&mut again) || self.log.side_due() {
             for lane in lanes {
                 if let Some((id, op)) = self.log.next_io(lane, self.now) {
                     look(&self.disk, id, &op);
