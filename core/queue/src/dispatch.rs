@@ -112,12 +112,10 @@ impl Queue {
         let consumer = self.consumers.get_mut(index);
         let id = consumer.id;
         let exclusions = &self.exclusions;
-        let sequence = match &mut consumer.refused_below {
+        match &mut consumer.refused_below {
             Some(below) => list.first_ready(&mut below[usize::from(level)], |s| !exclusions.contains(id, level, s)),
             None => list.first_ready(&mut 0, |_| true),
-        }?;
-        let place = list.find(sequence).expect("a ready entry is in its list");
-        Some((sequence, place))
+        }
     }
 
     fn give(&mut self, index: u32, level: u8, place: Place, turn: &mut Turn<'_>, out: &mut Vec<Effect>) {
@@ -238,7 +236,7 @@ impl Queue {
     fn purgeable(&mut self, below: Sequence) -> Option<(u8, Sequence)> {
         for level in 0..10u8 {
             let first = self.levels[usize::from(level)].as_mut().and_then(|l| l.list.first_ready(&mut 0, |_| true));
-            if let Some(sequence) = first
+            if let Some((sequence, _)) = first
                 && sequence < below
             {
                 return Some((level, sequence));

@@ -143,7 +143,7 @@ impl List {
         &mut self,
         from: &mut Sequence,
         mut allowed: impl FnMut(Sequence) -> bool,
-    ) -> Option<Sequence> {
+    ) -> Option<(Sequence, Place)> {
         let returned = self.returned.first().copied();
         let mut restricted = None;
         if !self.restricted.is_empty() {
@@ -151,11 +151,13 @@ impl List {
             *from = found.unwrap_or(self.fresh);
             restricted = found;
         }
-        match (returned, restricted) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (Some(a), None) | (None, Some(a)) => Some(a),
-            (None, None) => self.next_fresh(),
-        }
+        let sequence = match (returned, restricted) {
+            (Some(a), Some(b)) => a.min(b),
+            (Some(a), None) | (None, Some(a)) => a,
+            (None, None) => return self.next_fresh(),
+        };
+        let place = self.find(sequence).expect("a ready entry is in its list");
+        Some((sequence, place))
     }
 
     /// Whether there is a ready entry that anyone may get.
@@ -168,7 +170,7 @@ impl List {
         self.restricted.iter().copied()
     }
 
-    fn next_fresh(&mut self) -> Option<Sequence> {
+    fn next_fresh(&mut self) -> Option<(Sequence, Place)> {
         if self.ready == (self.returned.len() + self.restricted.len()) as u64 {
             return None;
         }
@@ -182,7 +184,7 @@ impl List {
                 Some(slot) if slot.packed.state() == State::Available => {
                     self.fresh = slot.sequence;
                     self.hint = place;
-                    return Some(slot.sequence);
+                    return Some((slot.sequence, place));
                 }
                 Some(_) => place.slot += 1,
                 None => place = Place { chunk: place.chunk + 1, slot: 0 },
@@ -377,7 +379,10 @@ mod tests {
         }
 
         fn first(&mut self) -> Option<Sequence> {
-            let first = self.list.first_ready(&mut 0, |_| true);
+            let first = self.list.first_ready(&mut 0, |_| true).map(|(sequence, place)| {
+                assert_eq!(self.list.find(sequence), Some(place));
+                sequence
+            });
             let expected = self.model.iter().find(|(_, s)| **s == State::Available).map(|(n, _)| *n);
             assert_eq!(first, expected, "the first ready entry");
             first
@@ -478,10 +483,10 @@ mod tests {
             asked.push(s);
             s == 4
         });
-        assert_eq!((first, from, asked), (Some(4), 4, std::vec![1, 3, 4]));
+        assert_eq!((first.map(|f| f.0), from, asked), (Some(4), 4, std::vec![1, 3, 4]));
         let first = list.first_ready(&mut from, |_| false);
-        assert_eq!((first, from), (Some(6), 6), "all are refused: the next is one that nobody had");
-        assert_eq!(list.first_ready(&mut 0, |_| true), Some(1));
+        assert_eq!((first.map(|f| f.0), from), (Some(6), 6), "all are refused: the next is one that nobody had");
+        assert_eq!(list.first_ready(&mut 0, |_| true).map(|f| f.0), Some(1));
         assert_eq!(list.audit(), Ok(()));
     }
 

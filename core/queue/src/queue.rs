@@ -210,9 +210,9 @@ impl Queue {
         })
     }
 
-    /// Draws a number. Answer: whether its reservation is not durable yet, so that nobody may see it before this turn's
-    /// ticket is: a later start must never draw it again.
-    fn draw(&mut self, turn: &mut Turn<'_>) -> (Sequence, bool) {
+    /// Draws a number. If its reservation is not durable yet, the ticket that makes it so: nobody may see the entry before
+    /// that, for a later start must never draw the number again.
+    fn draw(&mut self, turn: &mut Turn<'_>) -> (Sequence, Option<Ticket>) {
         let sequence = self.next;
         self.next += 1;
         if self.reserving.is_none() && self.next + RESERVE / 2 >= self.reserved {
@@ -220,7 +220,8 @@ impl Queue {
             turn.batch.push(Op::Reserve { queue: self.id, up_to });
             self.reserving = Some((turn.ticket, up_to));
         }
-        (sequence, sequence >= self.reserved)
+        let reservation = self.reserving.filter(|_| sequence >= self.reserved).map(|(ticket, _)| ticket);
+        (sequence, reservation)
     }
 
     pub(crate) fn level_mut(&mut self, level: u8) -> &mut Level {
@@ -245,11 +246,11 @@ impl Queue {
         let Enqueue { head, content, stored, overlay } = message;
         let persistent = head.persistent();
         assert!(!persistent || stored.is_some(), "a persistent message is in the batch");
-        let (sequence, unreserved) = self.draw(turn);
+        let (sequence, reservation) = self.draw(turn);
         let level = head.level();
         // A non-persistent entry does not overtake a persistent one that waits for its flush (invariant 4).
         let before = self.level_mut(level).staged.back().map(|(ticket, _)| *ticket);
-        let until = if persistent || unreserved { Some(turn.ticket) } else { before };
+        let until = if persistent { Some(turn.ticket) } else { before.max(reservation) };
         let state = State::birth(until.is_some());
         let mut packed = Packed::new(head, content, state);
         if let Some(stored) = stored {

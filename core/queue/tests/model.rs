@@ -34,6 +34,8 @@ enum Is {
 struct Entry {
     level: u8,
     persistent: bool,
+    /// The store has its body.
+    stored: bool,
     state: Is,
     buffer: u64,
     length: u64,
@@ -98,6 +100,8 @@ struct Expected {
 struct World {
     queue: Queue,
     dead_letters: bool,
+    /// Some bodies are in memory only; then nothing is purged, for the model sees purges by their records.
+    unstored: bool,
     entries: BTreeMap<u64, Entry>,
     consumers: BTreeMap<u64, Consumer>,
     leaving: VecDeque<Leaving>,
@@ -129,11 +133,12 @@ fn nth<T>(items: Vec<T>, n: u32) -> Option<T> {
 }
 
 impl World {
-    fn new(start: u64, reserved: u64, dead_letters: bool) -> World {
+    fn new(start: u64, reserved: u64, dead_letters: bool, unstored: bool) -> World {
         let settings = QueueSettings { delivery_limit: LIMIT, ..QueueSettings::default() };
         World {
             queue: Queue::new(ID, QueueName::new("q").unwrap(), settings, start, reserved, dead_letters),
             dead_letters,
+            unstored,
             entries: BTreeMap::new(),
             consumers: BTreeMap::new(),
             leaving: VecDeque::new(),
@@ -227,12 +232,12 @@ impl World {
                 }
             }
             14 | 15 => self.flush(u64::from(a % 4) + 1),
-            16 => self.oldest_resident = (self.oldest_resident + u64::from(a % 8)).min(self.buffer),
+            16 => self.evict(u64::from(a % 8)),
             17 => self.load_answer(a, b),
             18 => self.relocation_answer(a, b),
             19 => self.now_us += 400_000,
             20 => self.reservation(a, b),
-            21 if b.is_multiple_of(8) => {
+            21 if b.is_multiple_of(8) && !self.unstored => {
                 self.purges.push_back((u64::from(a), self.next, 0));
                 self.handle(Input::Purge { token: u64::from(a) });
             }
@@ -262,17 +267,21 @@ impl World {
             Is::Staged(until) => until,
             _ => None,
         });
-        let until = if persistent || sequence >= self.reserved { Some(self.ticket) } else { waits };
+        let reservation = self.reserving.map_or(self.ticket, |(ticket, _)| ticket);
+        let reservation = (sequence >= self.reserved).then_some(reservation);
+        let until = if persistent { Some(self.ticket) } else { waits.max(reservation) };
         let state = if until.is_some() { Is::Staged(until) } else { Is::Ready };
         self.add(sequence, level, persistent, state, u64::from(length));
-        if !persistent {
-            self.volatile = self.ticket;
+        let stored = persistent || !self.unstored || length.is_multiple_of(2);
+        self.entries.get_mut(&sequence).unwrap().stored = stored;
+        if stored {
+            self.expected.enqueued.push((sequence, !persistent));
+            self.volatile = if persistent { self.volatile } else { self.ticket };
         }
-        self.expected.enqueued.push((sequence, !persistent));
         let answer = self.handle(Input::Enqueue(Enqueue {
             head,
             content: Content::Body(Resident { buffer: self.buffer, offset: 0, length }),
-            stored: Some(Stored::Body(Body { piece: 0, offset: 0, length })),
+            stored: stored.then_some(Stored::Body(Body { piece: 0, offset: 0, length })),
             overlay: None,
         }));
         assert_eq!(answer, Answer::Entered(sequence), "numbers are drawn one by one");
@@ -283,6 +292,7 @@ impl World {
         let entry = Entry {
             level,
             persistent,
+            stored: true,
             state,
             buffer: self.buffer,
             length,
@@ -294,6 +304,33 @@ impl World {
         };
         self.totals.enqueued += u64::from(state == Is::Ready);
         self.entries.insert(sequence, entry);
+    }
+
+    /// The oldest buffers are wanted for something else: what is nowhere else is stored first.
+    fn evict(&mut self, count: u64) {
+        let oldest = (self.oldest_resident + count).min(self.buffer);
+        for (sequence, entry) in &mut self.entries {
+            let wanted = !entry.stored && entry.buffer < oldest;
+            assert_eq!(self.queue.spill(entry.level, *sequence, entry.buffer + 1), None, "it is in another buffer");
+            if entry.buffer >= oldest {
+                continue;
+            }
+            let spilled = self.queue.spill(entry.level, *sequence, entry.buffer);
+            assert_eq!(spilled.is_some(), wanted, "only what lives and is in memory only is spilled");
+            assert_eq!(self.queue.spill(entry.level, *sequence, entry.buffer), None, "once");
+            let Some((head, place)) = spilled else { continue };
+            assert_eq!((head.arrived_ms, u64::from(place.length)), (1_000 + sequence, entry.length));
+            let content = Stored::Body(Body { piece: 0, offset: 0, length: place.length });
+            self.batch.push(Op::Enqueue { queue: ID, sequence: *sequence, head, content, volatile: true });
+            self.expected.enqueued.push((*sequence, true));
+            entry.stored = true;
+        }
+        for gone in &self.keys {
+            if !self.entries.contains_key(&gone.sequence) {
+                assert_eq!(self.queue.spill(gone.level, gone.sequence, 1), None, "what is gone is not spilled");
+            }
+        }
+        self.oldest_resident = oldest;
     }
 
     fn reservation(&mut self, a: u32, b: u32) {
@@ -369,9 +406,11 @@ impl World {
             match &outcome {
                 Outcome::Acknowledge => {
                     self.let_go(consumer, key.sequence);
-                    self.entries.remove(&key.sequence);
+                    let gone = self.entries.remove(&key.sequence).unwrap();
                     self.totals.acknowledged += 1;
-                    self.expected.acknowledged.insert(key.sequence);
+                    if gone.stored {
+                        self.expected.acknowledged.insert(key.sequence);
+                    }
                 }
                 Outcome::ReturnUnseen => self.back(key, consumer, Back::Unseen, false, &Bytes::new()),
                 Outcome::ReturnSeen { undeliverable_here, annotations } => {
@@ -507,9 +546,11 @@ impl World {
             }
             _ => {
                 let to = EntryKey { queue: QueueId(2), sequence: u64::from(a) };
-                self.entries.remove(&key.sequence);
+                let gone = self.entries.remove(&key.sequence).unwrap();
                 self.totals.dead_lettered += 1;
-                self.expected.relocated.push((key.sequence, to.sequence));
+                if gone.stored {
+                    self.expected.relocated.push((key.sequence, to.sequence));
+                }
                 assert_eq!(self.handle(Input::Relocate { key, to }), Answer::Settled(true));
                 assert_eq!(self.handle(Input::Relocate { key, to }), Answer::Settled(false), "once only");
             }
@@ -575,6 +616,7 @@ impl World {
         }
         self.purge(returned, work);
         let plenty = self.ready() > self.credit();
+        let nobody_refused = self.entries.values().all(|e| e.refused_by.is_empty());
         let mut given: BTreeMap<u64, u64> = self.consumers.keys().map(|id| (*id, 0)).collect();
         let mut offers = Vec::new();
         let mut damaged = Vec::new();
@@ -598,7 +640,8 @@ impl World {
                 Effect::Relocate(offer) => {
                     let letter = offer.overlay.dead_letter.as_ref().unwrap();
                     assert_eq!((letter.address.as_str(), letter.sequence), ("q", offer.key.sequence));
-                    assert_eq!((offer.head.ttl_ms, offer.stored), (0, true));
+                    let stored = self.entries.get(&offer.key.sequence).is_none_or(|e| e.stored);
+                    assert_eq!((offer.head.ttl_ms, offer.stored), (0, stored));
                     let annotations = self.entries.get(&offer.key.sequence).and_then(|e| e.overlay.clone());
                     if annotations.is_some() {
                         assert_eq!(Some(offer.overlay.annotations.to_vec()), annotations);
@@ -610,7 +653,8 @@ impl World {
                     assert_eq!((token, count), (expected, purged));
                 }
                 Effect::Damaged { level, sequence } => {
-                    assert_eq!(self.entries[&sequence].level, level);
+                    // A purge may have taken it in the same turn.
+                    assert!(self.entries.get(&sequence).is_none_or(|e| e.level == level));
                     damaged.push(sequence);
                 }
             }
@@ -624,7 +668,7 @@ impl World {
         };
         assert_eq!(numbers(&offers), numbers(&self.expected.offers));
         assert_eq!(damaged, self.expected.damaged);
-        if self.entries.values().all(|e| e.refused_by.is_empty()) {
+        if nobody_refused {
             let shares = given.iter().filter(|(id, _)| {
                 let consumer = &self.consumers[*id];
                 consumer.limit > consumer.given
@@ -650,7 +694,12 @@ impl World {
             if let Effect::Deliver(deliver) = effect
                 && self.consumers[&deliver.consumer.0].pre_settled
             {
-                assert!(told.remove(&deliver.sequence), "a pre-settled delivery is acknowledged in its turn");
+                let stored = self.entries[&deliver.sequence].stored;
+                assert_eq!(
+                    told.remove(&deliver.sequence),
+                    stored,
+                    "a pre-settled delivery is acknowledged in its turn"
+                );
             }
         }
         for sequence in &self.expected.acknowledged {
@@ -860,10 +909,11 @@ proptest! {
         start in 0u64..600,
         scarce in any::<bool>(),
         dead_letters in any::<bool>(),
+        unstored in any::<bool>(),
         steps in prop::collection::vec(any::<u32>(), 1..48),
     ) {
         let reserved = if scarce { start + 4 } else { start + (1 << 20) };
-        let mut world = World::new(start, reserved, dead_letters);
+        let mut world = World::new(start, reserved, dead_letters, unstored);
         for step in steps {
             world.step(step);
         }
