@@ -91,6 +91,7 @@ impl Queue {
                 return Offer::Nothing;
             }
             self.give(index, level, place, turn, out);
+            self.load_ahead(level, sequence, turn.oldest_resident, out);
             if persistent
                 && let Some(next) = self.marks.next_range(sequence)
                 && self.counts.of(State::Available) > 0
@@ -173,11 +174,30 @@ impl Queue {
         }
     }
 
+    /// Asks for the bodies behind those that came last, once half of these are given.
+    fn load_ahead(&mut self, level: u8, given: Sequence, oldest_resident: u64, out: &mut Vec<Effect>) {
+        let l = self.level_mut(level);
+        let Some((middle, last)) = l.ahead else { return };
+        if given < middle || l.loading.is_some() {
+            return;
+        }
+        l.ahead = None;
+        if let Some(slot) = l.list.after(last)
+            && slot.packed.state() == State::Available
+            && !slot.packed.resident(oldest_resident)
+        {
+            let from = slot.sequence;
+            self.load(level, from, out);
+        }
+    }
+
     pub(crate) fn on_loaded(&mut self, buffer: u64, loaded: &Loaded, turn: &mut Turn<'_>, out: &mut Vec<Effect>) {
         let (level, from) = (loaded.load.level, loaded.load.from);
         if self.level_mut(level).loading == Some(loaded.load) {
             self.level_mut(level).loading = None;
         }
+        let middle = loaded.bodies.get(loaded.bodies.len() / 2);
+        self.level_mut(level).ahead = middle.zip(loaded.bodies.last()).map(|(m, last)| (m.sequence, last.sequence));
         for body in &loaded.bodies {
             // Some have gone meanwhile.
             let Some(place) = self.find(level, body.sequence) else { continue };

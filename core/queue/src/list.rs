@@ -98,6 +98,12 @@ impl List {
         &mut self.chunks[place.chunk].slots[place.slot]
     }
 
+    /// The first entry above `sequence`, gone or not.
+    pub(crate) fn after(&self, sequence: Sequence) -> Option<&Slot> {
+        let place = self.lower_bound(sequence.checked_add(1)?);
+        self.chunks.get(place.chunk)?.slots.get(place.slot)
+    }
+
     /// All entries that are not gone, in order.
     pub(crate) fn live(&self) -> impl Iterator<Item = &Slot> {
         self.chunks.iter().flat_map(|c| &c.slots).filter(|s| s.packed.state() != State::Gone)

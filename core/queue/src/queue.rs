@@ -26,6 +26,8 @@ pub(crate) struct Level {
     staged: VecDeque<(Ticket, Sequence)>,
     /// The bodies that were asked for.
     pub(crate) loading: Option<Load>,
+    /// Of the bodies that came last: when this one is given, those after that one are asked for.
+    pub(crate) ahead: Option<(Sequence, Sequence)>,
 }
 
 /// An operator's purge in progress.

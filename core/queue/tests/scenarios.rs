@@ -418,6 +418,23 @@ fn after_a_restart_bodies_are_loaded_ahead_and_in_order() {
     assert_eq!(all, expected);
     let stats = rig.queue(Q).stats();
     assert_eq!((stats.acquired, stats.enqueued_total, stats.redelivered_total), (1_000, 0, 0));
+    // 750 of one level and 250 of another come in loads of at most 256, each asked for once.
+    assert_eq!(
+        rig.loads.iter().map(|l| (l.level, l.count)).collect::<Vec<_>>(),
+        [(9, 256), (4, 256), (4, 256), (4, 256)]
+    );
+}
+
+#[test]
+fn the_next_bodies_are_asked_for_while_half_of_the_last_ones_wait() {
+    let mut rig = Rig::new(10);
+    rig.send_all(1_000);
+    let mut rig = rig.crash(1);
+    let consumer = rig.subscribe(Q, 1);
+    assert_eq!(rig.receive(Q, consumer, 100).len(), 100);
+    assert_eq!(rig.loads.iter().map(|l| l.from).collect::<Vec<_>>(), [0]);
+    assert_eq!(rig.receive(Q, consumer, 50).len(), 50);
+    assert_eq!(rig.loads.iter().map(|l| l.from).collect::<Vec<_>>(), [0, 256], "106 are there still");
 }
 
 #[test]

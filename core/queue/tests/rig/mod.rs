@@ -8,7 +8,7 @@ use packhorse_model::{
     ShardId,
 };
 use packhorse_queue::{Answer, ConsumerId, DeliveryKey, Effect, Enqueue, Input, Queue, Relocation, Turn};
-use packhorse_store::{Batch, Event, Memory, MemoryStore, Op, RESERVE, Recovered, Store, Stored, Ticket};
+use packhorse_store::{Batch, Event, Load, Memory, MemoryStore, Op, RESERVE, Recovered, Store, Stored, Ticket};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The queue of most scenarios, and the dead-letter queue.
@@ -45,6 +45,7 @@ pub(crate) struct Rig {
     got: BTreeMap<ConsumerId, VecDeque<Got>>,
     given: BTreeMap<ConsumerId, u64>,
     pub(crate) relocations: Vec<Relocation>,
+    pub(crate) loads: Vec<Load>,
     now_us: u64,
 }
 
@@ -80,6 +81,7 @@ impl Rig {
             got: BTreeMap::new(),
             given: BTreeMap::new(),
             relocations: Vec::new(),
+            loads: Vec::new(),
             now_us: 0,
         }
     }
@@ -148,7 +150,10 @@ impl Rig {
                     let got = Got { queue: id, key: d.key(), body, deliveries: d.deliveries };
                     self.got.entry(d.consumer).or_default().push_back(got);
                 }
-                Effect::Load(load) => self.store.load(load),
+                Effect::Load(load) => {
+                    self.loads.push(load);
+                    self.store.load(load);
+                }
                 Effect::Relocate(relocation) => {
                     self.relocations.push((*relocation).clone());
                     let Relocation { key, head, content, stored, overlay } = *relocation;
