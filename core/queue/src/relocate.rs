@@ -2,6 +2,7 @@
 //!
 //! Must not know: which queue takes them, on which shard. The entry stays acquired, with no consumer, until the record for
 //! both sides is written; if there is no room it stays here, scheduled, and is offered again.
+//! Nothing of this way is durable before that record: after a crash the entry is ready here again, and nothing is lost.
 
 use crate::entry::{Event, State};
 use crate::input::{DeliveryKey, Effect, Relocation, Turn};

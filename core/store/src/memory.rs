@@ -100,6 +100,11 @@ impl Memory {
         MemoryStore { world: self.world.clone(), shard: usize::from(shard.0) }
     }
 
+    /// Whether what is submitted from now on is durable at once.
+    pub fn set_auto(&self, auto: bool) {
+        self.world.borrow_mut().auto = auto;
+    }
+
     /// Makes up to `count` more batches of a shard durable; how many it were.
     pub fn flush(&self, shard: ShardId, count: usize) -> usize {
         self.world.borrow_mut().flush(usize::from(shard.0), count)

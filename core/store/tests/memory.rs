@@ -1,5 +1,4 @@
 //! The memory store passes the contract, with batches durable at once and with batches durable when settled.
-#![cfg(feature = "contract")]
 
 use packhorse_model::ShardId;
 use packhorse_store::contract::StoreUnderTest;
