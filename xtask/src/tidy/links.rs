@@ -17,7 +17,8 @@ pub(super) fn check(tree: &Tree<'_>) -> Result<Vec<Finding>, String> {
             let linked = targets(line).filter_map(link_path).map(|path| (path, folder.join(path)));
             let named = spans(line).filter_map(named_path).map(|path| (path, Path::new(path).to_path_buf()));
             for (path, full) in linked.chain(named) {
-                if !tree.root.join(&full).exists() {
+                // Documents within a folder may name its files from there.
+                if !tree.root.join(&full).exists() && !tree.root.join(folder).join(path).exists() {
                     let what = format!("`{path}` does not exist");
                     findings.push(Finding::new(format!("{file}:{number}"), what, "Name what is there now."));
                 }
