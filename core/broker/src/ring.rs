@@ -88,12 +88,18 @@ impl Ring {
 
     /// The bytes of a body, shared; `None` if it is not in memory.
     pub(crate) fn get(&self, place: Resident) -> Option<Bytes> {
+        if place.length == 0 {
+            return Some(Bytes::new());
+        }
         let bytes = self.buffer(place.buffer)?;
         Some(bytes.slice(place.offset as usize..place.offset as usize + place.length as usize))
     }
 
     /// The bytes of a body, borrowed; `None` if it is not in memory.
     pub(crate) fn look(&self, place: Resident) -> Option<&[u8]> {
+        if place.length == 0 {
+            return Some(&[]);
+        }
         let bytes = self.buffer(place.buffer)?;
         Some(&bytes[place.offset as usize..place.offset as usize + place.length as usize])
     }
@@ -167,7 +173,8 @@ mod tests {
         ring.fill(filled, Bytes::from_static(b"xyz"), Ticket(0));
         assert!(ring.reclaim(Ticket(9)).is_none());
         assert_eq!(ring.look(place(filled, 0, 3)), Some(&b"xyz"[..]));
-        assert_eq!(ring.look(place(open, 0, 0)), None);
+        assert_eq!(ring.look(place(open, 0, 1)), None);
+        assert_eq!(ring.look(place(open, 0, 0)), Some(&[][..]), "of nothing there is always all");
         ring.fill(open, Bytes::new(), Ticket(0));
         assert!(ring.reclaim(Ticket(9)).is_none());
         assert_eq!(ring.oldest(), filled);

@@ -641,7 +641,10 @@ impl Connection {
     /// When [`Self::on_tick`] has something to do, if nothing else happens before; in the time of `now_ms`.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
-        if self.over { None } else { self.timer.deadline(self.open_sent && !self.close_sent) }
+        if self.over {
+            return None;
+        }
+        self.timer.deadline(self.open_sent && !self.close_sent, self.close_sent)
     }
 
     /// Time has passed: keeps the connection alive, or finds the peer too slow or gone.

@@ -80,10 +80,12 @@ impl Timer {
         (self.open && self.speak_ms > 0).then_some(self.said + self.speak_ms)
     }
 
-    pub(crate) fn deadline(&self, may_speak: bool) -> Option<u64> {
+    /// When [`Timer::expired`] or [`Timer::must_speak`] has something to say.
+    pub(crate) fn deadline(&self, may_speak: bool, closing: bool) -> Option<u64> {
         let wait = self.wait.map(|(_, at, _)| at);
+        let idle = self.idle_at().filter(|_| !closing);
         let speak = self.speak_at().filter(|_| may_speak);
-        [wait, self.idle_at(), speak].into_iter().flatten().min()
+        [wait, idle, speak].into_iter().flatten().min()
     }
 
     pub(crate) fn must_speak(&self, now: u64) -> bool {

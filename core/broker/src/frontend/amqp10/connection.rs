@@ -79,7 +79,8 @@ impl Connection {
         };
         let mut engine = engine::Connection::server(server, queues.mono_ms());
         let names = Mechanism::ALL.map(Mechanism::name);
-        engine.sasl_mechanisms(if endpoint.loopback { &names } else { &[] });
+        // Something must be offered, or the peer waits; from elsewhere every login fails as long as there are no users.
+        engine.sasl_mechanisms(if endpoint.loopback { &names } else { &["PLAIN"] });
         let me = LinkRef { shard: queues.shard, slot, connection: id, link: 0, generation: 0 };
         Connection {
             id,
@@ -226,10 +227,11 @@ impl Connection {
 
     fn on_login(&mut self, queues: &mut Queues, name: &str, response: &[u8]) {
         let claim = match Mechanism::by_name(name) {
-            Some(mechanism) if self.endpoint.loopback => {
-                packhorse_sasl::parse(mechanism, response).map_err(|e| e.to_string())
+            None => Err(format!("mechanism \"{}\" is not offered", clip(name))),
+            Some(_) if !self.endpoint.loopback => {
+                Err("without a configured user, logins are taken from loopback addresses only".into())
             }
-            _ => Err(format!("mechanism \"{}\" is not offered", clip(name))),
+            Some(mechanism) => packhorse_sasl::parse(mechanism, response).map_err(|e| e.to_string()),
         };
         match claim {
             Ok(claim) => {

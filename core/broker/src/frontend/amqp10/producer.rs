@@ -380,14 +380,16 @@ impl Connection {
         let _ = self.engine.settle_incoming(link.id, delivery, Some(state), settled);
     }
 
-    /// Grants new credit when half of it is used: as much as its messages' size allows.
+    /// Grants new credit when half of it is used: as much as its messages' size allows. Takes some back when messages have
+    /// become much larger; what is on its way may still come.
     pub(super) fn renew_credit(&mut self, queues: &mut Queues, token: u64) {
         let me = self.me_at(token);
         let Some(link) = self.link(token) else { return };
         let Kind::Producer(producer) = &link.kind else { return };
         let by_bytes = queues.config.link_credit_bytes / producer.mean_bytes.max(1);
         let most = by_bytes.clamp(1, u64::from(queues.config.link_credit_max)) as u32;
-        if self.engine.credit(link.id) > most / 2 {
+        let credit = self.engine.credit(link.id);
+        if credit > most / 2 && credit / 2 <= most {
             return;
         }
         if queues.behind {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use packhorse_amqp10::Limits;
 use packhorse_amqp10::codec::{self, AttachTarget, DeliveryState, Map, Source, Symbols, Target, ValueWriter};
 use packhorse_amqp10::engine::Decision;
-use packhorse_amqp10::message::{self, MessageView};
+use packhorse_amqp10::message::{self, Header, MessageView};
 use packhorse_model::{Address, ContentFormat, Head, HeadFlags, Outcome, Overlay, QueueName};
 
 /// A refusal of an attach or of a message: the standard's condition and a sentence.
@@ -264,24 +264,32 @@ pub(crate) fn put_front(
         let lived = now_ms.saturating_sub(head.arrived_ms);
         u64::from(head.ttl_ms).saturating_sub(lived).max(1) as u32
     });
-    let durable = head.flags.has(HeadFlags::DURABLE_SAID).then_some(true);
-    let priority = head.flags.has(HeadFlags::PRIORITY_SAID).then_some(head.priority);
+    let header = Header {
+        durable: head.flags.has(HeadFlags::DURABLE_SAID).then_some(true),
+        priority: head.flags.has(HeadFlags::PRIORITY_SAID).then_some(head.priority),
+        ttl,
+        first_acquirer: None,
+        delivery_count: (deliveries > 0).then_some(deliveries),
+    };
     let added = overlay.map(overlay_annotations).filter(|map| !map.is_empty());
+    let added = added.as_ref().and_then(|map| Map::from_encoded(map, limits).ok());
     let Some(added) = added else {
-        message::write_header(out, durable, priority, ttl, None, (deliveries > 0).then_some(deliveries));
+        // A message of nothing but a header has no content; its payload must not be empty.
+        if whole == 0 || header != Header::default() {
+            header.encode(out);
+        }
         return Some(0);
     };
-    let view = match MessageView::parse_prefix(content, Some(whole), limits) {
-        Ok(view) => view?,
-        // It was a message when it came; of bytes that are none nothing is replaced.
-        Err(_) => return Some(0),
+    // Content was checked when it came; where there is none, there are no annotations either.
+    let current = match whole {
+        0 => None,
+        _ => Some(MessageView::parse_prefix(content, Some(whole), limits).ok()??),
     };
-    message::write_header(out, durable, priority, ttl, None, (deliveries > 0).then_some(deliveries));
-    if let Ok(added) = Map::from_encoded(&added, limits) {
-        message::merge_annotations(out, view.message_annotations(), &added);
-        return Some(view.layout().message_annotations().end);
+    if header != Header::default() {
+        header.encode(out);
     }
-    Some(0)
+    message::merge_annotations(out, current.and_then(|view| view.message_annotations()), &added);
+    Some(current.map_or(0, |view| view.layout().message_annotations().end))
 }
 
 /// Annotations added before, with later ones merged over them: both and the answer are encoded maps.

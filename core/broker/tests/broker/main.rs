@@ -1,0 +1,22 @@
+//! The broker as its peers see it: whole shards over a store in memory, clients and raw peers over pipes, virtual time.
+//!
+//! Every test runs in each of the worlds of `world::each`: one shard and two, mail handed over at once or late, bytes whole or cut
+//! anywhere. Tests are named after the rule that they hold the broker to.
+
+mod world;
+
+// mod admin;
+mod attach;
+mod confirms;
+// mod consume;
+// mod crash;
+// mod dead_letters;
+// mod ends;
+// mod large;
+mod login;
+// mod memory;
+mod messages;
+// mod outcomes;
+// mod random;
+// mod stealing;
+// mod stop;
