@@ -88,7 +88,7 @@ pub(crate) fn queue_list(limit: Option<u32>, after: Option<&str>, online: &Onlin
 }
 
 pub(crate) fn queue_show(name: &str, online: &Online) -> End {
-    get(online, &queue_path(name), |queue| show(queue))
+    get(online, &queue_path(name), show)
 }
 
 fn show(queue: &Value) {

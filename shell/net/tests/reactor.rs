@@ -402,6 +402,7 @@ fn commands_and_wake_ups_reach_the_machine_and_idleness_costs_no_turns() {
     // Settles: the turns of the start are over when none comes for a while. A sleep, for there is nothing to wait for.
     let mut before = world.turns.load(Ordering::Relaxed);
     loop {
+        #[expect(clippy::disallowed_methods, reason = "that nothing happens can only be seen over a time")]
         std::thread::sleep(Duration::from_millis(100));
         let after = world.turns.load(Ordering::Relaxed);
         if after == before {

@@ -68,7 +68,7 @@ impl Host for Process {
     }
 
     fn log(&self, shard: ShardId, level: Level, connection: Option<ConnectionId>, text: &str) {
-        let connection = connection.map(|c| tracing::field::display(c));
+        let connection = connection.map(tracing::field::display);
         let shard = shard.0;
         match level {
             Level::Debug => tracing::debug!(shard, connection, "{text}"),
