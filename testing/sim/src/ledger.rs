@@ -148,11 +148,12 @@ impl Ledger {
     }
 
     /// How a consumer ended a delivery.
-    pub(crate) fn ended(&mut self, id: Id, ended: Ended) {
+    pub(crate) fn ended(&mut self, id: Id, consumer: u64, ended: Ended) {
         if ended == Ended::Accepted {
             self.totals.accepted += 1;
         }
-        if let Some(delivery) = self.messages.get_mut(&id).and_then(|m| m.deliveries.last_mut()) {
+        let deliveries = self.messages.get_mut(&id).map(|m| m.deliveries.iter_mut()).into_iter().flatten();
+        if let Some(delivery) = deliveries.rev().find(|d| d.consumer == consumer) {
             delivery.ended = ended;
         }
     }

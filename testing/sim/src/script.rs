@@ -91,7 +91,7 @@ impl Scripted {
     }
 
     /// The life of its consumer's link, unique in the world.
-    fn consumer(&self) -> u64 {
+    pub(crate) fn consumer(&self) -> u64 {
         u64::from(self.name) << 32 | self.lives
     }
 
@@ -162,6 +162,7 @@ impl Scripted {
     pub(crate) fn act(&mut self, ledger: &mut Ledger, now_us: u64) {
         let now_ms = now_us / 1000;
         let name = self.name;
+        let consumer = self.consumer();
         let Some(life) = &mut self.life else { return };
         match &mut self.task {
             Task::Produce { queue, next, until, window } => {
@@ -214,7 +215,7 @@ impl Scripted {
                             }
                         };
                         if life.client.settle(link, delivery, verdict) == Ok(true) && !*dead_letters {
-                            ledger.ended(id, ended);
+                            ledger.ended(id, consumer, ended);
                         }
                     }
                     if !life.open.is_empty() {

@@ -2,7 +2,7 @@
 
 use crate::digest::Digest;
 use crate::draw::Draw;
-use crate::ledger::{Ledger, Totals};
+use crate::ledger::{Ended, Ledger, Totals};
 use crate::pipe::{Arrival, Pipes, Way};
 use crate::script::{Scripted, Task};
 use packhorse_broker::{Config, Effect, Endpoint, Input, Lost, Node};
@@ -228,10 +228,12 @@ impl World {
             self.faults.pop();
             match fault {
                 Fault::Cut => {
-                    let up: Vec<u64> = self.of_client.values().copied().collect();
+                    let up: Vec<(usize, u64)> = self.of_client.iter().map(|(client, id)| (*client, *id)).collect();
                     if !up.is_empty() {
                         self.ledger.totals.cuts += 1;
-                        let connection = up[self.draw.range(0, up.len() as u64 - 1) as usize];
+                        let (client, connection) = up[self.draw.range(0, up.len() as u64 - 1) as usize];
+                        // The broker may see the cut, and give the messages to another, before the client does.
+                        self.ledger.gone(self.clients[client].consumer(), Ended::Cut);
                         self.pipes.cut(self.now_us, connection);
                     }
                 }
