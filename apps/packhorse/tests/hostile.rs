@@ -306,3 +306,25 @@ fn messages_and_frames_over_the_limit_are_told_with_limit_and_value() {
     assert!(contains(&answer, "4096"), "{}", answer.escape_ascii());
     broker.done(&["send", "q", "--size", "100000"]);
 }
+
+#[test]
+fn out_of_descriptors_is_survived() {
+    let dir = tempfile::tempdir().unwrap();
+    let ready = dir.path().join("ready.json");
+    // The hard limit too: the broker raises the soft one.
+    let script = format!(
+        "ulimit -n 60; exec {} serve --data {dir}/data --listen 127.0.0.1:0 --http 127.0.0.1:0 --ready-file {dir}/ready.json",
+        common::BIN,
+        dir = dir.path().display()
+    );
+    let broker = Broker::spawn(std::process::Command::new("sh").arg("-c").arg(script), &ready);
+    let address = broker.amqp();
+    // All of them are connected as far as they know: the system's backlog has those that the broker cannot accept.
+    let peers: Vec<_> = (0..100).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    let mut first = &peers[0];
+    first.write_all(&SASL_PROTOCOL_HEADER).unwrap();
+    first.read_exact(&mut [0; 8]).unwrap();
+    drop(peers);
+    broker.done(&["send", "q", "there is room again"]);
+    assert_eq!(broker.done(&["receive", "q"]), "there is room again\n");
+}

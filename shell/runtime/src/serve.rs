@@ -34,6 +34,8 @@ const PROGRESS: Duration = Duration::from_secs(5);
 pub(crate) enum Told {
     /// A signal to stop, by its name.
     Signal(&'static str),
+    /// The data directory is open, or why not.
+    Opened(Box<Result<Opened, ExitReason>>),
     /// A shard has recovered.
     Recovered,
     /// A shard has stopped in order.
@@ -43,6 +45,9 @@ pub(crate) enum Told {
     /// A loop cannot go on.
     LoopFailed(io::Error),
 }
+
+/// An open data directory: the store, its handles, what the start found.
+pub(crate) type Opened = (DiskStore, Vec<ShardStore>, OpenReport);
 
 /// The loops' view of the process.
 struct Process {
@@ -143,7 +148,7 @@ fn start(config: ServeConfig) -> Result<Running, ExitReason> {
     let limits = HttpLimits { connections: config.http_max_connections, ..HttpLimits::default() };
     let http = Server::start(http, Arc::clone(&gateway), Arc::clone(&node), limits).map_err(fault("start HTTP"))?;
 
-    let (store, handles, report) = open_store(&config, &mailboxes)?;
+    let (store, handles, report) = open_store(&config, &mailboxes, &tell, &told)?;
     let process = Arc::new(Process { clock, gateway, told: Mutex::new(tell) });
     let loops = start_shards(&config, doors, handles, &process).map_err(fault("start the shards' threads"))?;
     let running = Running { store, http, node, mailboxes, loops, told, ready_file: config.ready_file.clone() };
@@ -213,10 +218,13 @@ fn cannot_listen(address: SocketAddr, what: &str, error: &io::Error) -> ExitReas
     ))
 }
 
+/// Opens the data directory in a thread of its own, so that a signal ends a long recovery and a person sees that it goes on.
 fn open_store(
     config: &ServeConfig,
     mailboxes: &Arc<[Arc<Mailbox>]>,
-) -> Result<(DiskStore, Vec<ShardStore>, OpenReport), ExitReason> {
+    tell: &Sender<Told>,
+    told: &Receiver<Told>,
+) -> Result<Opened, ExitReason> {
     let (seed, _) = uuid::Uuid::new_v4().as_u64_pair();
     let mut options = OpenOptions::new(&config.data, config.broker.shards, seed);
     options.segment_bytes = config.segment_bytes;
@@ -224,11 +232,36 @@ fn open_store(
     let wake = Arc::new(move |shard: ShardId| to[usize::from(shard.0)].wake());
     let data = config.data.display().to_string();
     tracing::info!("reading the data directory {data}");
-    let opened = DiskStore::open(&options, wake).map_err(|e| match e {
-        OpenError::InUse { .. } => ExitReason::InUse(e.to_string()),
-        OpenError::OtherFormat { .. } | OpenError::Damaged { .. } => ExitReason::Data(e.to_string()),
-        OpenError::Fault { .. } | OpenError::NoSpace { .. } => ExitReason::Storage(e.to_string()),
+    let tell = tell.clone();
+    let open = move || {
+        let opened = DiskStore::open(&options, wake).map_err(|e| match e {
+            OpenError::InUse { .. } => ExitReason::InUse(e.to_string()),
+            OpenError::OtherFormat { .. } | OpenError::Damaged { .. } => ExitReason::Data(e.to_string()),
+            OpenError::Fault { .. } | OpenError::NoSpace { .. } => ExitReason::Storage(e.to_string()),
+        });
+        // Nobody listens when a signal was faster: the store is closed by being dropped.
+        let _ = tell.send(Told::Opened(Box::new(opened)));
+    };
+    let spawned = std::thread::Builder::new().name("recovery".into()).spawn(open);
+    spawned.map_err(|e| {
+        ExitReason::Other(format!("cannot start the thread for recovery: {e}; look at the limits of this process"))
     })?;
+    let started = Instant::now();
+    let opened = loop {
+        match told.recv_timeout(PROGRESS) {
+            Ok(Told::Opened(opened)) => break (*opened)?,
+            Ok(Told::Signal(name)) => {
+                tracing::info!("{name} while reading the data directory: stopping at once");
+                return Err(ExitReason::Stopped);
+            }
+            Ok(_) => {}
+            Err(RecvTimeoutError::Timeout) => {
+                tracing::info!("still reading the data directory {data}, for {} s", started.elapsed().as_secs());
+                ready::notify("EXTEND_TIMEOUT_USEC=60000000");
+            }
+            Err(RecvTimeoutError::Disconnected) => return Err(all_ended()),
+        }
+    };
     let report = &opened.2;
     if let Some((segment, offset)) = &report.torn {
         tracing::info!("{segment} was cut at byte {offset}: an unfinished write, of which nothing had been confirmed");
@@ -304,8 +337,8 @@ impl Running {
                 }
                 Ok(Told::StoreFailed(what)) => return Err(storage(&what)),
                 Ok(Told::LoopFailed(e)) => return Err(loop_failed(&e)),
-                Ok(Told::Stopped) => {}
-                Err(_) => return Err(ExitReason::Other("all shards have ended; please report this".into())),
+                Ok(Told::Stopped | Told::Opened(_)) => {}
+                Err(_) => return Err(all_ended()),
             }
         }
         Ok(())
@@ -323,8 +356,8 @@ impl Running {
                     return storage(&what);
                 }
                 Ok(Told::LoopFailed(e)) => return loop_failed(&e),
-                Ok(Told::Recovered | Told::Stopped) => {}
-                Err(_) => return ExitReason::Other("all shards have ended; please report this".into()),
+                Ok(Told::Recovered | Told::Stopped | Told::Opened(_)) => {}
+                Err(_) => return all_ended(),
             }
         }
     }
@@ -351,7 +384,7 @@ impl Running {
                     return storage(&what);
                 }
                 Ok(Told::LoopFailed(e)) => return loop_failed(&e),
-                Ok(Told::Recovered) => {}
+                Ok(Told::Recovered | Told::Opened(_)) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     tracing::warn!("{left} shards did not stop within {} s: cutting their connections", STOP.as_secs());
                     break;
@@ -384,6 +417,10 @@ fn storage(what: &str) -> ExitReason {
     ExitReason::Storage(format!(
         "the storage failed: {what}; look at the disk and its free space, then start again: what was confirmed is kept"
     ))
+}
+
+fn all_ended() -> ExitReason {
+    ExitReason::Other("all threads of the broker have ended; start again, and please report this".into())
 }
 
 fn loop_failed(error: &io::Error) -> ExitReason {

@@ -35,12 +35,17 @@ impl Broker {
         let ready_file = dir.join("ready.json");
         let mut command = serve(dir, flags);
         command.arg("--ready-file").arg(&ready_file);
+        Broker::spawn(&mut command, &ready_file)
+    }
+
+    /// Starts a command that becomes a broker with this ready file.
+    pub(crate) fn spawn(command: &mut Command, ready_file: &Path) -> Broker {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.starts_with("ready "), "not ready: {line:?}, {:?}", child.try_wait());
-        let facts = serde_json::from_slice(&std::fs::read(&ready_file).unwrap()).unwrap();
-        Broker { child, facts, line, ready_file }
+        let facts = serde_json::from_slice(&std::fs::read(ready_file).unwrap()).unwrap();
+        Broker { child, facts, line, ready_file: ready_file.into() }
     }
 
     pub(crate) fn amqp(&self) -> String {
@@ -83,7 +88,8 @@ impl Broker {
 
     /// Counters of a queue, over HTTP.
     pub(crate) fn queue(&self, name: &str) -> Value {
-        serde_json::from_str(&self.done(&["queue", "show", name, "--json"])).unwrap()
+        let escaped: String = name.bytes().map(|b| format!("%{b:02X}")).collect();
+        get(&format!("http://{}", self.http()), &format!("/api/v1/queues/{escaped}"))
     }
 }
 
