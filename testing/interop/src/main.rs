@@ -35,7 +35,7 @@ use crate::{
 #[command(name = "packhorse-interop")]
 struct Arguments {
     /// The broker's binary; by default `packhorse` beside this program.
-    #[arg(long, value_name = "PATH", conflicts_with = "amqp")]
+    #[arg(long, value_name = "PATH", env = "PACKHORSE_BIN")]
     broker: Option<PathBuf>,
     /// A broker that already runs, instead.
     #[arg(long, value_name = "HOST:PORT")]
@@ -46,6 +46,9 @@ struct Arguments {
     /// A shell command that kills that broker with SIGKILL, starts it again and waits until it is ready.
     #[arg(long, value_name = "COMMAND", requires = "amqp")]
     restart: Option<String>,
+    /// Writes which clients were run, as JSON.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// Only this client; may be repeated.
     #[arg(long, value_name = "NAME")]
     client: Vec<String>,
@@ -88,6 +91,10 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
         return capture_all(&plan, folder).map(|()| true);
     }
     let report = matrix::run(&plan)?;
+    if let Some(file) = &arguments.report {
+        std::fs::write(file, report.clients(&plan).to_string())
+            .map_err(|error| format!("{}: {error}", file.display()))?;
+    }
     Ok(report.print(&plan, begin.elapsed()))
 }
 

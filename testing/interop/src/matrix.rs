@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::{Value as Json, json};
+
 use crate::{
     broker::{Broker, Source},
     cell::Cell,
@@ -232,6 +234,25 @@ impl Report {
             count(|verdict| matches!(verdict, Verdict::Skipped(_)))
         );
         failed == 0
+    }
+
+    /// What became of each column, by the folder of its program: `run`, or why not.
+    pub(crate) fn clients(&self, plan: &Plan<'_>) -> Json {
+        let told = |kind: &Kind| {
+            let whole: Vec<&Verdict> =
+                self.cells.iter().filter(|((of, _), _)| of == kind).map(|(_, verdict)| verdict).collect();
+            match whole.first() {
+                Some(Verdict::Skipped(reason))
+                    if whole.iter().all(|verdict| matches!(verdict, Verdict::Skipped(_))) =>
+                {
+                    format!("skipped: {reason}")
+                }
+                _ => "run".to_owned(),
+            }
+        };
+        let clients: serde_json::Map<String, Json> =
+            plan.kinds.iter().map(|kind| (kind.folder().to_owned(), json!(told(kind)))).collect();
+        json!({ "clients": clients })
     }
 
     fn print_reasons(&self, plan: &Plan<'_>) {

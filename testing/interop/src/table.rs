@@ -58,6 +58,11 @@ impl Kind {
         self != Kind::QpidJms
     }
 
+    /// Whether it writes `durable` false; otherwise it leaves the field out, for that is its default.
+    pub(crate) fn says_not_durable(self) -> bool {
+        !matches!(self, Kind::Proton | Kind::Fe2o3)
+    }
+
     /// Whether its drain also sets the credit to 0, so that what is not on the way yet does not come.
     pub(crate) fn takes_credit_back_to_drain(self) -> bool {
         self == Kind::GoAmqp

@@ -30,7 +30,7 @@ use fe2o3_amqp::{
 use serde_json::{Value as Json, json};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 pub(crate) type Trouble = Box<dyn std::error::Error>;
@@ -40,6 +40,8 @@ const SHORT: Duration = Duration::from_secs(30);
 struct Outbound {
     link: Sender,
     settled: bool,
+    /// The name of its connection.
+    connection: String,
 }
 
 struct Inbound {
@@ -52,7 +54,8 @@ struct Inbound {
 struct Client {
     senders: HashMap<String, Outbound>,
     receivers: HashMap<String, Inbound>,
-    sessions: HashMap<String, SessionHandle<()>>,
+    /// With the names of their connections.
+    sessions: HashMap<String, (String, SessionHandle<()>)>,
     connections: HashMap<String, ConnectionHandle<()>>,
 }
 
@@ -101,20 +104,23 @@ impl Client {
             "session" => {
                 let connection = self.connections.get_mut(text(command, "connection")).ok_or("no such connection")?;
                 let session = timeout(SHORT, Session::begin(connection)).await??;
-                self.sessions.insert(text(command, "session").to_owned(), session);
+                let name = text(command, "connection").to_owned();
+                self.sessions.insert(text(command, "session").to_owned(), (name, session));
             }
             "sender" => {
-                let session = self.sessions.get_mut(text(command, "session")).ok_or("no such session")?;
+                let (connection, session) = self.sessions.get_mut(text(command, "session")).ok_or("no such session")?;
+                let connection = connection.clone();
                 let attach = Sender::builder()
                     .name(link)
                     .target(text(command, "address"))
                     .sender_settle_mode(settle_mode(command))
                     .attach(session);
                 let settled = text(command, "settle") == "settled";
-                self.senders.insert(link.to_owned(), Outbound { link: timeout(SHORT, attach).await??, settled });
+                self.senders
+                    .insert(link.to_owned(), Outbound { link: timeout(SHORT, attach).await??, settled, connection });
             }
             "receiver" => {
-                let session = self.sessions.get_mut(text(command, "session")).ok_or("no such session")?;
+                let (_, session) = self.sessions.get_mut(text(command, "session")).ok_or("no such session")?;
                 let credit = match number(command, "prefetch") {
                     0 => CreditMode::Manual,
                     credit => CreditMode::Auto(credit as u32),
@@ -138,13 +144,16 @@ impl Client {
                 let window = if number(command, "window") == 0 { count } else { number(command, "window") };
                 let durable = command["durable"].as_bool();
                 let messages = (from..from + count).map(|n| Ok((n, messages::numbered(n, size, durable))));
-                return send_all(sender, messages, window as usize, number(command, "progress") as usize).await;
+                let connection = self.connections.get(&sender.connection).ok_or("no such connection")?;
+                let progress = number(command, "progress") as usize;
+                return send_all(sender, connection, messages, window as usize, progress).await;
             }
             "send_specs" => {
                 let sender = self.senders.get_mut(link).ok_or("no such link")?;
                 let specs = command["messages"].as_array().ok_or("no messages")?;
                 let messages = specs.iter().enumerate().map(|(n, spec)| Ok((n as u64, messages::composed(spec)?)));
-                return send_all(sender, messages, 100, 0).await;
+                let connection = self.connections.get(&sender.connection).ok_or("no such connection")?;
+                return send_all(sender, connection, messages, 100, 0).await;
             }
             "credit" => {
                 self.receivers
@@ -171,7 +180,8 @@ impl Client {
                 }
             }
             "end" => {
-                timeout(SHORT, self.sessions.remove(text(command, "session")).ok_or("no such session")?.end()).await??
+                timeout(SHORT, self.sessions.remove(text(command, "session")).ok_or("no such session")?.1.end())
+                    .await??
             }
             "close" => {
                 timeout(
@@ -224,9 +234,25 @@ impl Tally {
     }
 }
 
+/// Waits for `work` until the connection is gone: fe2o3 leaves sends and outcomes of a lost connection waiting.
+async fn answered<F: Future>(connection: &ConnectionHandle<()>, work: F) -> Result<F::Output, Trouble> {
+    let gone = async {
+        while !connection.is_closed() {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        output = work => Ok(output),
+        () = gone => Err("the connection is lost".into()),
+        () = sleep(4 * SHORT) => Err("nothing for 120 s".into()),
+    }
+}
+
 /// Keeps up to `window` messages unsettled. With `progress` a lost connection ends it and is not an error.
 async fn send_all(
     sender: &mut Outbound,
+    connection: &ConnectionHandle<()>,
     messages: impl Iterator<Item = Result<(u64, messages::Any), Trouble>>,
     window: usize,
     progress: usize,
@@ -239,16 +265,16 @@ async fn send_all(
             let (number, message) = message?;
             while open.len() >= window {
                 let (number, outcome) = open.pop_front().ok_or("a window of 0")?;
-                tally.count(number, timeout(4 * SHORT, outcome).await??);
+                tally.count(number, answered(connection, outcome).await??);
             }
-            let outcome = timeout(4 * SHORT, sender.link.send_batchable(message)).await??;
+            let outcome = answered(connection, sender.link.send_batchable(message)).await??;
             if !sender.settled {
                 open.push_back((number, outcome));
                 high = high.max(open.len());
             }
         }
         while let Some((number, outcome)) = open.pop_front() {
-            tally.count(number, timeout(4 * SHORT, outcome).await??);
+            tally.count(number, answered(connection, outcome).await??);
         }
         Ok::<(), Trouble>(())
     }
