@@ -4,7 +4,7 @@
 //! Steps of one file are handed out one at a time and so take effect in order. Must not know: entries, references.
 
 use crate::bytes_io::{crc, put_u32, put_u64};
-use crate::io::{Dir, DiskOp, FileName, IoResult};
+use crate::io::{Dir, DiskOp, FileName, IoError, IoErrorKind, IoResult};
 use crate::segment::VERSION;
 use bytes::{Buf, Bytes};
 use packhorse_model::LargeId;
@@ -19,6 +19,9 @@ const UNIT: usize = 64 * 1024;
 const UNIT_HEADER: u64 = 8;
 /// Most units of one write.
 const WRITE_UNITS: usize = 16;
+
+/// A file system that is full is asked again after this.
+const RETRY_US: u64 = 1_000_000;
 
 const MAGIC: &[u8; 8] = b"phLARGE\n";
 
@@ -36,7 +39,10 @@ enum Stage {
 struct File {
     shard: u16,
     stage: Stage,
-    running: bool,
+    /// The step under way; kept to be done again if the file system is full.
+    running: Option<DiskOp>,
+    /// A write that found the file system full, and when to try it again.
+    again: Option<(DiskOp, u64)>,
     /// The unit that is not full yet, from its start: written, but to be written again.
     tail: Vec<Bytes>,
     tail_bytes: usize,
@@ -56,6 +62,8 @@ pub(crate) struct LargeFiles {
     files: BTreeMap<LargeId, File>,
     /// Files with something to do, in the order in which that came up.
     ready: VecDeque<LargeId>,
+    /// Files that wait for space.
+    full: usize,
 }
 
 impl LargeFiles {
@@ -95,15 +103,32 @@ impl LargeFiles {
 
     /// Whether no file has anything to do.
     pub(crate) fn quiet(&self) -> bool {
-        self.ready.is_empty() && self.files.values().all(|f| !f.running)
+        self.ready.is_empty() && self.files.values().all(|f| f.running.is_none() && f.again.is_none())
     }
 
     /// What the disk may do now.
-    pub(crate) fn next_io(&mut self, store: &[u8; 16]) -> Option<(LargeId, DiskOp)> {
+    pub(crate) fn next_io(&mut self, store: &[u8; 16], now_us: u64) -> Option<(LargeId, DiskOp)> {
+        if self.full > 0 {
+            let due = |f: &File| f.again.as_ref().is_some_and(|(_, at)| *at <= now_us);
+            self.ready.extend(self.files.iter().filter(|(_, f)| due(f)).map(|(id, _)| *id));
+        }
         while let Some(id) = self.ready.pop_front() {
             let Some(file) = self.files.get_mut(&id) else { continue };
-            if file.running {
+            if file.running.is_some() {
                 continue;
+            }
+            match file.again.take() {
+                Some((op, at)) if !file.aborted && at > now_us => {
+                    file.again = Some((op, at));
+                    continue;
+                }
+                Some((op, _)) if !file.aborted => {
+                    self.full -= 1;
+                    file.running = Some(op.clone());
+                    return Some((id, op));
+                }
+                Some(_) => self.full -= 1,
+                None => {}
             }
             let name = FileName::Large(id.0);
             let op = match file.stage {
@@ -121,10 +146,18 @@ impl LargeFiles {
                 Stage::Open => continue,
                 Stage::Synced => DiskOp::SyncDir { dir: Dir::Large },
             };
-            file.running = true;
+            file.running = Some(op.clone());
             return Some((id, op));
         }
         None
+    }
+
+    /// When a file that waits for space is tried again.
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
+        if self.full == 0 {
+            return None;
+        }
+        self.files.values().filter_map(|f| f.again.as_ref().map(|(_, at)| *at)).min()
     }
 
     /// A step of a file has ended. `Err`: it failed.
@@ -133,10 +166,20 @@ impl LargeFiles {
         id: LargeId,
         op: Done,
         result: IoResult,
-    ) -> Result<Option<(u16, Event)>, crate::io::IoError> {
+        now_us: u64,
+    ) -> Result<Option<(u16, Event)>, IoError> {
         let file = self.files.get_mut(&id).expect("a file with a running step is kept");
-        file.running = false;
-        result?;
+        let running = file.running.take().expect("its step was running");
+        match result {
+            // Its producer waits, which does no harm to anyone else.
+            Err(error) if error.kind == IoErrorKind::NoSpace && !file.aborted => {
+                file.again = Some((running, now_us + RETRY_US));
+                self.full += 1;
+                return Ok(None);
+            }
+            Err(error) if error.kind == IoErrorKind::NoSpace => {}
+            other => drop(other?),
+        }
         let shard = file.shard;
         if file.aborted {
             if op == Done::Unlink {
@@ -199,7 +242,8 @@ impl File {
         File {
             shard,
             stage,
-            running: false,
+            running: None,
+            again: None,
             tail: Vec::new(),
             tail_bytes: 0,
             waiting: VecDeque::new(),

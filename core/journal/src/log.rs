@@ -295,9 +295,10 @@ impl Log {
         self.failed.as_ref()
     }
 
-    /// An orderly stop: nothing waits for company any more, and an empty block follows the last one.
+    /// An orderly stop: nothing waits for company any more, and an empty block with the time follows the last one.
     pub fn close(&mut self) {
         self.closing = true;
+        self.proved = false;
     }
 
     /// Whether all that was submitted is durable (after [`Log::close`]: and proved), or never will be.
@@ -383,7 +384,7 @@ impl Log {
             return None;
         }
         match lane {
-            Lane::Side => self.supply.next_deadline(),
+            Lane::Side => [self.supply.next_deadline(), self.large.next_deadline()].into_iter().flatten().min(),
             Lane::Read => None,
             Lane::Flush if self.blocked.is_some() => None,
             Lane::Flush => {
@@ -406,7 +407,7 @@ impl Log {
         } else if self.active.half_full() {
             self.supply.want(block::UNIT, self.next_block, now.mono_us);
         }
-        if let Some((id, op)) = self.large.next_io(&self.store) {
+        if let Some((id, op)) = self.large.next_io(&self.store, now.mono_us) {
             return Some((Work::Large(id, Done::of(&op)), op));
         }
         if let Some(id) = self.removals.pop_front() {
@@ -521,7 +522,7 @@ impl Log {
                 }
                 failed
             }
-            Work::Large(file, done) => match self.large.on_io(file, done, result) {
+            Work::Large(file, done) => match self.large.on_io(file, done, result, now.mono_us) {
                 Ok(event) => {
                     if let Some((shard, event)) = event {
                         self.tell(shard, event);

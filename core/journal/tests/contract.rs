@@ -1,4 +1,5 @@
 //! The journal over the simulated disk passes the contract of all stores.
+#![cfg(feature = "sim")]
 
 use packhorse_journal::Options;
 use packhorse_journal::sim::{CrashMode, Sim, SimDisk, SimStore};

@@ -205,6 +205,23 @@ impl SimDisk {
         file.synced = file.data.clone();
     }
 
+    /// Puts a file there, or takes it away, behind everyone's back.
+    pub fn plant(&mut self, name: FileName, content: Option<Vec<u8>>) {
+        match content {
+            Some(content) => {
+                let data = Arc::new(content);
+                self.files.insert(self.next_file, File { synced: data.clone(), data, ..File::default() });
+                self.names.insert(name, self.next_file);
+                self.synced_names.insert(name, self.next_file);
+                self.next_file += 1;
+            }
+            None => {
+                self.names.remove(&name);
+                self.synced_names.remove(&name);
+            }
+        }
+    }
+
     /// Begins an operation.
     pub fn start(&mut self, id: IoId, op: DiskOp) {
         let mean = match &op {
