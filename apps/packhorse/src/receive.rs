@@ -17,6 +17,8 @@ const WINDOW: u32 = 500;
 const WAIT_MS: u64 = 10_000;
 /// How long the broker may take to say that nothing is ready.
 const DRAIN_MS: u64 = 60_000;
+/// How long the broker may take to confirm an acknowledgement.
+const CONFIRM: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(args: &Receive) -> End {
     match receive(args) {
@@ -35,6 +37,8 @@ struct Progress<'a> {
     drained: bool,
     /// To be given back at the end, not before: they would come again.
     held: Vec<u32>,
+    /// Acknowledged, and not yet told that this is safe.
+    unconfirmed: u64,
     last: Instant,
 }
 
@@ -50,7 +54,7 @@ fn receive(args: &Receive) -> Result<(), End> {
     let credit = u32::try_from(wanted).unwrap_or(WINDOW).min(WINDOW);
     let options = ReceiverOptions { name: "receive", address: &args.address, presettled: false, credit, token: 0 };
     let refused = |e: packhorse_client_core::Misuse| End::Refused(e.to_string());
-    let link = wire.client.receiver(session, &options).map_err(refused)?;
+    let link = wire.client.careful_receiver(session, &options).map_err(refused)?;
     if draining {
         wire.client.drain(link).map_err(refused)?;
     }
@@ -61,6 +65,7 @@ fn receive(args: &Receive) -> Result<(), End> {
         round: 0,
         drained: false,
         held: Vec::new(),
+        unconfirmed: 0,
         last: Instant::now(),
     };
     let mut silent = false;
@@ -79,6 +84,15 @@ fn receive(args: &Receive) -> Result<(), End> {
         }
         let left = silence.saturating_sub(progress.last.elapsed());
         silent = matches!(wire.turn(left, |client, event| progress.on(client, event))?, Wait::Silent);
+    }
+    // Done means done: what was printed is acknowledged on the broker's disk, and a crash does not bring it again.
+    while progress.unconfirmed > 0 {
+        if matches!(wire.turn(CONFIRM, |client, event| progress.on(client, event))?, Wait::Silent) {
+            let open = progress.unconfirmed;
+            return Err(End::Refused(format!(
+                "the broker has not confirmed {open} acknowledgements; they may come again"
+            )));
+        }
     }
     let (got, held) = (progress.got, progress.held);
     give_back(&mut wire.client, link, &held);
@@ -106,6 +120,10 @@ impl Progress<'_> {
                 self.drained = true;
                 Ok(())
             }
+            Event::Confirmed => {
+                self.unconfirmed = self.unconfirmed.saturating_sub(client.outcomes().len() as u64);
+                Ok(())
+            }
             Event::Message(transfer) => self.message(client, &transfer),
             _ => Ok(()),
         }
@@ -125,8 +143,9 @@ impl Progress<'_> {
             self.held.push(transfer.delivery_id);
         } else if !transfer.settled {
             client
-                .settle(transfer.link, transfer.delivery_id, Verdict::Accept)
+                .decide(transfer.link, transfer.delivery_id, Verdict::Accept)
                 .map_err(|e| End::Refused(e.to_string()))?;
+            self.unconfirmed += 1;
         }
         printed.map_err(|e| {
             End::Refused(format!("cannot write to standard output: {e}; the message was not acknowledged"))

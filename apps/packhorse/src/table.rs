@@ -15,7 +15,9 @@ impl Table {
     }
 
     pub(crate) fn print(&self) {
-        print!("{}", self.render());
+        use std::io::Write;
+        // Whoever reads may have seen enough (`| head`).
+        let _ = std::io::stdout().write_all(self.render().as_bytes());
     }
 
     fn render(&self) -> String {

@@ -116,6 +116,23 @@ pub enum Verdict<'a> {
     },
 }
 
+impl<'a> Verdict<'a> {
+    fn state(self) -> DeliveryState<'a> {
+        match self {
+            Verdict::Accept => DeliveryState::Accepted,
+            Verdict::Release => DeliveryState::Released,
+            Verdict::Reject { condition, description } => DeliveryState::Rejected(Rejected {
+                error: Some(Error { condition, description: Some(description), info: None }),
+            }),
+            Verdict::Modify { failed, undeliverable_here } => DeliveryState::Modified(Modified {
+                delivery_failed: failed,
+                undeliverable_here,
+                message_annotations: None,
+            }),
+        }
+    }
+}
+
 /// A client's connection.
 pub struct Client {
     connection: Connection,
@@ -242,6 +259,10 @@ impl Client {
                 }
                 Event::Outcomes { state }
             }
+            E::Disposition { ours: false, .. } => {
+                self.connection.take_outcomes(&mut self.outcomes);
+                Event::Confirmed
+            }
             E::Closed { error, answered } => {
                 if !answered {
                     let _ = self.connection.close(None, now_ms);
@@ -312,11 +333,30 @@ impl Client {
     ///
     /// As [`Connection::attach`].
     pub fn receiver(&mut self, session: SessionId, options: &ReceiverOptions<'_>) -> Result<LinkId, Misuse> {
+        self.attach_receiver(session, options, ReceiverSettleMode::First)
+    }
+
+    /// As [`Client::receiver`], for a link that settles second: what is decided by [`Client::decide`] is answered by
+    /// [`Event::Confirmed`] when it is safe.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::attach`].
+    pub fn careful_receiver(&mut self, session: SessionId, options: &ReceiverOptions<'_>) -> Result<LinkId, Misuse> {
+        self.attach_receiver(session, options, ReceiverSettleMode::Second)
+    }
+
+    fn attach_receiver(
+        &mut self,
+        session: SessionId,
+        options: &ReceiverOptions<'_>,
+        settles: ReceiverSettleMode,
+    ) -> Result<LinkId, Misuse> {
         let attach = Attach {
             name: options.name,
             role: Role::Receiver,
             snd_settle_mode: if options.presettled { SenderSettleMode::Settled } else { SenderSettleMode::Unsettled },
-            rcv_settle_mode: ReceiverSettleMode::First,
+            rcv_settle_mode: settles,
             source: Some(Source { address: Some(options.address), outcomes: OUTCOMES, ..Source::default() }),
             target: Some(AttachTarget::Target(Target::default())),
             ..Attach::default()
@@ -392,7 +432,7 @@ impl Client {
         self.connection.drained(link)
     }
 
-    /// What the peer decided, of the [`Event::Outcomes`] just seen.
+    /// The deliveries of the [`Event::Outcomes`] or [`Event::Confirmed`] just seen.
     pub fn outcomes(&self) -> &[DeliveryOutcome] {
         &self.outcomes
     }
@@ -426,19 +466,17 @@ impl Client {
     ///
     /// As [`Connection::settle_incoming`].
     pub fn settle(&mut self, link: LinkId, delivery_id: u32, verdict: Verdict<'_>) -> Result<bool, Misuse> {
-        let state = match verdict {
-            Verdict::Accept => DeliveryState::Accepted,
-            Verdict::Release => DeliveryState::Released,
-            Verdict::Reject { condition, description } => DeliveryState::Rejected(Rejected {
-                error: Some(Error { condition, description: Some(description), info: None }),
-            }),
-            Verdict::Modify { failed, undeliverable_here } => DeliveryState::Modified(Modified {
-                delivery_failed: failed,
-                undeliverable_here,
-                message_annotations: None,
-            }),
-        };
-        self.connection.settle_incoming(link, delivery_id, Some(&state), true)
+        self.connection.settle_incoming(link, delivery_id, Some(&verdict.state()), true)
+    }
+
+    /// Says what became of a message that came unsettled, and asks for an answer: [`Event::Confirmed`] when it is safe.
+    /// For links made by [`Client::careful_receiver`]. False: it was settled already.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::settle_incoming`].
+    pub fn decide(&mut self, link: LinkId, delivery_id: u32, verdict: Verdict<'_>) -> Result<bool, Misuse> {
+        self.connection.settle_incoming(link, delivery_id, Some(&verdict.state()), false)
     }
 
     /// Ends a link for good. [`Event::LinkLost`] follows when the peer has answered.

@@ -71,6 +71,9 @@ pub enum Event<'i> {
         /// The state as sent, for the error of a rejection.
         state: Option<DeliveryState<'i>>,
     },
+    /// The peer has settled messages that it sent, in answer to [`crate::Client::decide`]: [`crate::Client::outcomes`] has them
+    /// until the next call of `next`.
+    Confirmed,
     /// The peer closed the connection. Write what is left, then close the socket.
     Closed {
         /// Why.

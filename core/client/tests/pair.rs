@@ -91,11 +91,15 @@ impl Server {
                     self.connection.grant(transfer.link, 5).unwrap();
                 }
             }
-            Peer::Disposition { ours: true, .. } => {
-                for outcome in self.connection.outcomes() {
+            Peer::Disposition { session, ours: true, .. } => {
+                let outcomes = self.connection.outcomes().to_vec();
+                for outcome in outcomes {
                     let message = self.out[outcome.token as usize].take().unwrap();
                     if outcome.state != Decision::Accepted {
                         self.queue.push_front(message);
+                    }
+                    if !outcome.settled {
+                        self.connection.settle_outgoing(session, outcome.delivery_id).unwrap();
                     }
                 }
             }
@@ -336,6 +340,29 @@ fn a_drain_is_answered_and_a_given_back_message_comes_again() {
     .unwrap();
     assert_eq!((deliveries, drained, closed), (3, 1, 1));
     assert!(pair.client.wants_close());
+}
+
+#[test]
+fn a_careful_receiver_hears_when_its_acknowledgement_is_safe() {
+    let mut pair = Pair::new(Login::Anonymous, &["ANONYMOUS"], 64);
+    pair.server.queue.extend([message(1), message(2), message(3)]);
+    let (mut decided, mut confirmed) = (Vec::new(), Vec::new());
+    pair.run(|client, event| match event {
+        Event::Opened(_) => {
+            let session = client.begin(0).unwrap();
+            let options = ReceiverOptions { name: "r", address: "q", presettled: false, credit: 10, token: 5 };
+            client.careful_receiver(session, &options).unwrap();
+        }
+        Event::Message(transfer) if transfer.last => {
+            assert!(client.decide(transfer.link, transfer.delivery_id, Verdict::Accept).unwrap());
+            decided.push(transfer.delivery_id);
+        }
+        Event::Confirmed => confirmed.extend(client.outcomes().iter().map(|o| o.delivery_id)),
+        _ => {}
+    })
+    .unwrap();
+    assert_eq!(decided.len(), 3);
+    assert_eq!(confirmed, decided);
 }
 
 #[test]
