@@ -353,3 +353,99 @@ pub(crate) fn extract(id: LargeId, offset: u64, length: u32, mut bytes: Bytes) -
     }
     Some(Bytes::from(out))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::IoDone;
+
+    const STORE: [u8; 16] = [1; 16];
+
+    /// Runs all steps there are; the file's bytes, and what was told.
+    fn run(files: &mut LargeFiles, disk: &mut Vec<u8>) -> Vec<Event> {
+        let mut events = Vec::new();
+        while let Some((id, op)) = files.next_io(&STORE, 0) {
+            if let DiskOp::Write { offset, pieces, .. } = &op {
+                let bytes = pieces.concat();
+                let end = *offset as usize + bytes.len();
+                disk.resize(disk.len().max(end), 0);
+                disk[*offset as usize..end].copy_from_slice(&bytes);
+            }
+            events.extend(files.on_io(id, Done::of(&op), Ok(IoDone::Done), 0).unwrap().map(|(_, event)| event));
+        }
+        events
+    }
+
+    fn read(id: LargeId, disk: &[u8], offset: u64, length: u32) -> Option<Bytes> {
+        let DiskOp::Read { offset: from, length: n, .. } = read_op(id, offset, length) else { panic!("it is a read") };
+        let from = disk.len().min(from as usize);
+        let to = disk.len().min(from + n as usize);
+        extract(id, offset, length, Bytes::copy_from_slice(&disk[from..to]))
+    }
+
+    fn file(chunks: &[usize]) -> (Vec<u8>, Vec<u8>, Vec<Event>) {
+        let id = LargeId(7);
+        let (mut files, mut disk, mut events, mut content) =
+            (LargeFiles::default(), Vec::new(), Vec::new(), Vec::new());
+        files.step(0, LargeOp::Begin { id });
+        for (n, length) in chunks.iter().enumerate() {
+            let chunk: Vec<u8> = (0..*length).map(|i| (i / 5 + n) as u8).collect();
+            content.extend_from_slice(&chunk);
+            files.step(0, LargeOp::Chunk { id, bytes: Bytes::from(chunk) });
+            if n % 3 != 1 {
+                events.extend(run(&mut files, &mut disk));
+            }
+        }
+        files.step(0, LargeOp::End { id });
+        events.extend(run(&mut files, &mut disk));
+        assert!(files.quiet() && files.files.is_empty());
+        (content, disk, events)
+    }
+
+    #[test]
+    fn any_chunks_make_the_same_file_and_any_part_reads_back() {
+        for chunks in
+            [&[][..], &[1], &[UNIT], &[UNIT - 1, 1, 1], &[10, 0, 100_000, 5, 200_000, 1], &[3 * UNIT, 1_200_000]]
+        {
+            let (content, disk, events) = file(chunks);
+            let id = LargeId(7);
+            let length = content.len() as u64;
+            assert_eq!(events.last(), Some(&Event::LargeSynced { id, length }));
+            let units = content.len().div_ceil(UNIT);
+            assert_eq!(disk.len(), HEADER as usize + content.len() + units * UNIT_HEADER as usize);
+            for (offset, n) in [(0, 1), (0, 70_000), (UNIT - 1, 2), (UNIT, UNIT), (90_000, 1_000_000), (0, 2_000_000)] {
+                let expected = content.get(offset..content.len().min(offset + n)).unwrap_or_default();
+                let found = read(id, &disk, offset as u64, n as u32).unwrap();
+                assert!(found == expected, "{chunks:?} {offset} {n}: {} bytes", found.len());
+            }
+        }
+    }
+
+    #[test]
+    fn each_chunk_is_told_when_it_is_written() {
+        let id = LargeId(7);
+        let (mut files, mut disk) = (LargeFiles::default(), Vec::new());
+        files.step(3, LargeOp::Begin { id });
+        for written in [10, 20, 30] {
+            files.step(3, LargeOp::Chunk { id, bytes: Bytes::from_static(b"0123456789") });
+            assert_eq!(run(&mut files, &mut disk), [Event::LargeWritten { id, written }]);
+        }
+    }
+
+    #[test]
+    fn damage_and_strangers_are_told() {
+        let (_, disk, _) = file(&[200_000]);
+        for at in [HEADER as usize, HEADER as usize + 5, HEADER as usize + 100, HEADER as usize + UNIT + 7] {
+            let mut bad = disk.clone();
+            bad[at] ^= 1;
+            assert_eq!(read(LargeId(7), &bad, 0, 65_536), None, "byte {at}");
+            assert!(read(LargeId(7), &bad, 2 * UNIT as u64, 10).is_some(), "other units are whole");
+        }
+        assert_eq!(read(LargeId(8), &disk, 0, 10), None, "a unit of another message");
+        let mut swapped = disk.clone();
+        let span = UNIT + UNIT_HEADER as usize;
+        swapped.copy_within(HEADER as usize + span..HEADER as usize + 2 * span, HEADER as usize);
+        assert_eq!(read(LargeId(7), &swapped, 0, 10), None, "a unit at another place");
+        assert_eq!(read(LargeId(7), &disk[..1000], 0, 10), None, "a file cut off");
+    }
+}

@@ -115,3 +115,88 @@ fn within(entry: &Entry, place: Place, length: u32) -> bool {
         && from >= u64::from(place.offset)
         && to <= u64::from(place.offset) + u64::from(length)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packhorse_model::QueueId;
+
+    fn entry(sequence: u64, segment: u32, offset: u32, body: &[u8]) -> Entry {
+        Entry { sequence, place: Place { segment, offset }, length: body.len() as u32, crc: crc(0, body) }
+    }
+
+    fn load() -> Load {
+        Load { queue: QueueId(1), level: 4, from: 0, count: 100, bytes: 1 << 20 }
+    }
+
+    fn answer(job: LoadJob) -> (Vec<Option<Vec<u8>>>, usize) {
+        let Event::Loaded(loaded) = job.finish() else { panic!("a load is answered") };
+        let body = |range: Option<(u32, u32)>| {
+            let (at, n) = range?;
+            Some(loaded.buffer[at as usize..(at + n) as usize].to_vec())
+        };
+        (loaded.bodies.iter().map(|b| body(b.range)).collect(), loaded.buffer.len())
+    }
+
+    #[test]
+    fn neighbours_are_read_together_and_far_ones_apart() {
+        let far = 100 + GAP_BYTES as u32 + 3;
+        let entries = vec![
+            entry(1, 1, 100, b"one"),
+            entry(2, 1, 200, b"two"),
+            entry(3, 1, 0, b""),
+            entry(4, 1, 203 + far, b"four"),
+            entry(5, 2, 300, b"five"),
+            entry(6, 2, 50, b"six"),
+        ];
+        let (mut job, ops) = LoadJob::new(0, load(), entries);
+        let reads: Vec<(String, u64, u32)> = ops
+            .iter()
+            .map(|op| match op {
+                DiskOp::Read { name, offset, length } => (name.to_string(), *offset, *length),
+                other => panic!("a load only reads: {other:?}"),
+            })
+            .collect();
+        let segment = |n: u32| FileName::Segment(n).to_string();
+        let expected = [
+            (segment(1), 100, 103),
+            (segment(1), u64::from(203 + far), 4),
+            (segment(2), 300, 4),
+            // Backwards is no neighbour: a homecoming entry may lie anywhere.
+            (segment(2), 50, 3),
+        ];
+        assert_eq!(reads, expected);
+        let mut together = vec![0; 103];
+        together[..3].copy_from_slice(b"one");
+        together[100..].copy_from_slice(b"two");
+        // Answers may come in any order; the third read fails.
+        assert!(!job.on_read(3, Some(Bytes::from_static(b"six"))));
+        assert!(!job.on_read(2, None));
+        assert!(!job.on_read(0, Some(Bytes::from(together))));
+        assert!(job.on_read(1, Some(Bytes::from_static(b"four"))));
+        let (bodies, bytes) = answer(job);
+        let expected: Vec<Option<Vec<u8>>> =
+            [Some("one"), Some("two"), Some(""), Some("four"), None, Some("six")].map(|b| b.map(|b| b.into())).into();
+        assert_eq!(bodies, expected);
+        assert_eq!(bytes, 103 + 4 + 3);
+    }
+
+    #[test]
+    fn a_body_that_is_not_what_was_written_is_told_damaged() {
+        let entries = vec![entry(1, 1, 0, b"good"), entry(2, 1, 4, b"evil"), entry(3, 1, 8, b"cut off")];
+        let (mut job, ops) = LoadJob::new(0, load(), entries);
+        assert_eq!(ops.len(), 1);
+        assert!(job.on_read(0, Some(Bytes::from_static(b"goodEvilcut"))));
+        assert_eq!(answer(job).0, [Some(b"good".to_vec()), None, None]);
+    }
+
+    #[test]
+    fn nothing_to_read_is_answered_at_once() {
+        for entries in [vec![], vec![entry(1, 1, 0, b"")]] {
+            let n = entries.len();
+            let (job, ops) = LoadJob::new(0, load(), entries);
+            assert!(ops.is_empty() && job.done());
+            assert_eq!(answer(job), (vec![Some(Vec::new()); n], 0));
+        }
+    }
+}

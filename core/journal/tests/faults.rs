@@ -5,9 +5,7 @@
 use bytes::Bytes;
 use packhorse_journal::sim::{CrashMode, Sim, SimDisk, SimFault, SimStore};
 use packhorse_journal::{DiskOp, IoErrorKind, JournalError, Options};
-use packhorse_model::{
-    ContentFormat, Head, HeadFlags, LargeId, Now, QueueId, QueueName, QueueSettings, ShardId,
-};
+use packhorse_model::{ContentFormat, Head, HeadFlags, LargeId, Now, QueueId, QueueName, QueueSettings, ShardId};
 use packhorse_store::{Batch, Event, LargeOp, Load, Op, RESERVE, Recovered, Store, Stored, Ticket};
 
 const QUEUE: QueueId = QueueId(1);

@@ -137,11 +137,13 @@ impl Case<'_> {
                 if !disk.crashed() {
                     return Err(format!("the start that was to be cut off at its operation {n} failed before"));
                 }
-                let mode = [CrashMode::Lose, CrashMode::Torn(512), CrashMode::Torn(4096)][(self.draw.next() % 3) as usize];
+                let mode =
+                    [CrashMode::Lose, CrashMode::Torn(512), CrashMode::Torn(4096)][(self.draw.next() % 3) as usize];
                 let again = disk.crash(mode, self.draw.next());
                 let (states, told) = (self.point.states, self.point.told);
                 // The start that was cut off may have made its jump of the numbers safe.
-                self.recover_among(again, states, told, 2).map_err(|e| format!("after a second crash at operation {n} of the start: {e}"))?;
+                self.recover_among(again, states, told, 2)
+                    .map_err(|e| format!("after a second crash at operation {n} of the start: {e}"))?;
             }
         }
         let mut player = self.recover_among(left, self.point.states, self.point.told, 1)?;
@@ -166,13 +168,7 @@ impl Case<'_> {
     }
 
     /// Starts, and finds out which prefix is there, seen through one start or up to so many.
-    fn recover_among(
-        &mut self,
-        left: SimDisk,
-        states: &[Model],
-        told: usize,
-        starts: usize,
-    ) -> Result<Player, String> {
+    fn recover_among(&mut self, left: SimDisk, states: &[Model], told: usize, starts: usize) -> Result<Player, String> {
         self.tally.recoveries += 1;
         let seed = self.draw.next();
         let workload = self.point.workload;
@@ -349,7 +345,9 @@ impl Player {
                     return Err("a load was not answered".into());
                 };
                 let expected = state.entries.iter().filter_map(|(k, e)| match &e.content {
-                    Stuff::Bytes(bytes) if k.queue == queue && e.head.level() == level => Some((k.sequence, &bytes[..])),
+                    Stuff::Bytes(bytes) if k.queue == queue && e.head.level() == level => {
+                        Some((k.sequence, &bytes[..]))
+                    }
                     _ => None,
                 });
                 let expected: Vec<(u64, &[u8])> = expected.collect();

@@ -26,14 +26,7 @@ pub struct Workload {
 
 /// All workloads.
 pub fn workloads() -> Vec<Workload> {
-    let base = Workload {
-        name: "",
-        shards: 1,
-        segment_bytes: 64 * 1024,
-        slow: 1,
-        turns: 24,
-        turn: small_confirms,
-    };
+    let base = Workload { name: "", shards: 1, segment_bytes: 64 * 1024, slow: 1, turns: 24, turn: small_confirms };
     vec![
         Workload { name: "small-confirms", ..base },
         Workload { name: "group-commit", shards: 3, slow: 4, turn: group_commit, ..base },
@@ -43,7 +36,14 @@ pub fn workloads() -> Vec<Workload> {
         Workload { name: "segment-changes", segment_bytes: 16 * 1024, turns: 20, turn: segment_changes, ..base },
         Workload { name: "loads-during-flushes", shards: 2, slow: 3, turn: loads_during_flushes, ..base },
         Workload { name: "lazy-acknowledgements", turn: lazy_acknowledgements, ..base },
-        Workload { name: "big-blocks-overlapping", segment_bytes: 1 << 20, slow: 8, turns: 5, turn: big_blocks, ..base },
+        Workload {
+            name: "big-blocks-overlapping",
+            segment_bytes: 1 << 20,
+            slow: 8,
+            turns: 5,
+            turn: big_blocks,
+            ..base
+        },
         Workload { name: "everything", shards: 3, segment_bytes: 32 * 1024, slow: 2, turn: everything, ..base },
     ]
 }
@@ -147,7 +147,8 @@ fn large_messages(player: &mut Player, turn: u64) {
 fn queues_come_and_go(player: &mut Player, turn: u64) {
     let shard = (turn % 2) as u16;
     let mut batch = Batch::default();
-    let queue = if turn % 3 == 0 { create(player, &mut batch, shard, 2) } else { queue_of(player, &mut batch, shard, 2) };
+    let queue =
+        if turn % 3 == 0 { create(player, &mut batch, shard, 2) } else { queue_of(player, &mut batch, shard, 2) };
     for _ in 0..3 {
         enqueue(player, &mut batch, queue, 300, false);
     }
