@@ -4,6 +4,8 @@
 
 use alloc::vec::Vec;
 
+pub use crate::engine::fuzz::connection;
+
 use crate::codec::{Data, FrameHeader, FrameKind, Performative, SaslPerformative, Value};
 use crate::limits::Limits;
 use crate::message::{BodySection, MessageView, merge_annotations};

@@ -32,6 +32,8 @@ pub struct Limits {
     pub sessions: u32,
     /// Links of one connection, those not yet detached by both sides included.
     pub links: u32,
+    /// Length of a link's name, in bytes; a longer one is refused.
+    pub link_name_bytes: usize,
     /// Deliveries of ours that the peer has not settled, per session: past it nothing is sendable. (What the peer
     /// sends is bounded by the credit we give.)
     pub unsettled: u32,
@@ -61,6 +63,7 @@ impl Default for Limits {
             handle_max: 65_535,
             sessions: 1024,
             links: 65_536,
+            link_name_bytes: 1024,
             unsettled: 262_144,
             output_bytes: 1024 * 1024,
             held_bytes: 32 * 1024,

@@ -55,3 +55,8 @@ fn corpus_of_sasl_frames() {
 fn corpus_of_messages() {
     replay("amqp10_message", 27, fuzz::message);
 }
+
+#[test]
+fn corpus_of_connections() {
+    replay("amqp10_connection", 17, fuzz::connection);
+}

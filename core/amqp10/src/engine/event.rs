@@ -213,7 +213,8 @@ pub struct TransferEvent<'i> {
     pub last: bool,
     /// Whether the sender takes the delivery back: nothing of it counts, it gets no outcome.
     pub aborted: bool,
-    /// Whether it resumes an earlier delivery.
+    /// Whether it resumes an earlier delivery. The engine keeps no unsettled map, so that a resumed delivery is always
+    /// unknown and passed over, as the standard says: never true at present.
     pub resume: bool,
     /// Whether the sender does not mind delayed dispositions.
     pub batchable: bool,

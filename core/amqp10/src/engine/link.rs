@@ -51,6 +51,8 @@ pub(crate) struct Link {
     had_terminus: bool,
     /// Whether the peer's `attach` had an unsettled map.
     peer_unsettled: bool,
+    /// Receiver: the peer's map was not all of it: before it attaches again, it may only resume.
+    pub(crate) peer_incomplete: bool,
     pub(crate) snd_mode: SenderSettleMode,
     pub(crate) rcv_mode: ReceiverSettleMode,
     /// The largest message the peer takes; 0 = no limit.
@@ -94,6 +96,7 @@ impl Link {
             detach_seen: None,
             had_terminus: false,
             peer_unsettled: false,
+            peer_incomplete: false,
             snd_mode: SenderSettleMode::Mixed,
             rcv_mode: ReceiverSettleMode::First,
             peer_max: 0,
@@ -117,6 +120,7 @@ impl Link {
     fn peer_attached(&mut self, attach: &Attach<'_>) {
         self.peer_handle = Some(attach.handle);
         self.peer_unsettled = attach.unsettled.is_some();
+        self.peer_incomplete = attach.incomplete_unsettled;
         self.peer_max = attach.max_message_size.unwrap_or(0);
         match self.role {
             //= amqp10 2.7.3 (snd-settle-mode belongs to the sender, rcv-settle-mode to the receiver)
@@ -592,6 +596,16 @@ impl Connection {
             self.fail_link(id, Fault::new("amqp:invalid-field", text));
             return Ok(None);
         }
+        if attach.name.len() > self.set.limits.link_name_bytes {
+            let (len, limit) = (attach.name.len(), self.set.limits.link_name_bytes);
+            let text = format!("a link name of {len} bytes: at most {limit} are taken");
+            self.fail_link(id, Fault::new("amqp:resource-limit-exceeded", text));
+            if let Some(link) = self.link_mut(id) {
+                // Until the peer detaches, the place is taken, but not the name's memory.
+                link.name = Arc::from("");
+            }
+            return Ok(None);
+        }
         let kind = Kind::Attach { session, link: id, token: 0, role, answer: false, refused: false, stolen };
         Ok(Some(Emit::framed(kind, frame, body)))
     }
@@ -715,7 +729,13 @@ impl Connection {
                     link.credit = i64::from(credit) - i64::from(link.delivery_count.distance(counted));
                 }
                 link.drain = flow.drain;
-                Kind::Credit { link: id, token: link.token, credit: link.credit_left(), drain: link.drain, window_opened }
+                Kind::Credit {
+                    link: id,
+                    token: link.token,
+                    credit: link.credit_left(),
+                    drain: link.drain,
+                    window_opened,
+                }
             }
             Role::Receiver => {
                 // Only forwards: amid a delivery some senders have not counted it yet.

@@ -55,6 +55,8 @@ mod deliveries;
 mod emit;
 mod event;
 mod frame;
+#[doc(hidden)]
+pub mod fuzz;
 mod input;
 mod link;
 mod output;

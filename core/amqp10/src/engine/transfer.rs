@@ -28,6 +28,8 @@ pub(crate) struct Incoming {
     format: u32,
     settled: bool,
     settle_first: bool,
+    /// It resumes what we do not know: passed over.
+    ignored: bool,
     /// Payload so far.
     size: u64,
 }
@@ -47,7 +49,7 @@ impl Connection {
         transfer: &Transfer<'_>,
         payload: &[u8],
         frame: &[u8],
-        _body: &[u8],
+        body: &[u8],
     ) -> Result<Option<Emit>, Fault> {
         let session = self.session_on(channel, "transfer")?;
         let Some(found) = self.link_on(session, channel, transfer.handle, "transfer")? else { return Ok(None) };
@@ -64,12 +66,19 @@ impl Connection {
             return Ok(None);
         }
         match self.receive(id, transfer, payload, frame) {
-            Ok(kind) => Ok(Some(Emit::framed(Kind::Transfer(kind), frame, _body))),
+            Ok(Some(kind)) => Ok(Some(Emit::framed(Kind::Transfer(kind), frame, body))),
+            Ok(None) => Ok(None),
             Err(fault) => Ok(self.fail_link(id, fault)),
         }
     }
 
-    fn receive(&mut self, id: LinkId, transfer: &Transfer<'_>, payload: &[u8], frame: &[u8]) -> Checked<TransferKind> {
+    fn receive(
+        &mut self,
+        id: LinkId,
+        transfer: &Transfer<'_>,
+        payload: &[u8],
+        frame: &[u8],
+    ) -> Checked<Option<TransferKind>> {
         let seed = self.set.seed;
         let link = self.links.get_mut(id.index, id.generation).expect("looked up by the caller");
         let session =
@@ -92,6 +101,13 @@ impl Connection {
                         format!("a delivery on link \"{}\" past all credit that was granted", shown(&link.name)),
                     ));
                 }
+                if link.peer_incomplete && !transfer.resume {
+                    //= amqp10 2.7.3 (incomplete-unsettled: only resumes)
+                    return Err(Fault::new(
+                        "amqp:not-allowed",
+                        "a new delivery on a link attached with incomplete-unsettled",
+                    ));
+                }
                 let delivery = Incoming::begin(transfer, link.rcv_mode)?;
                 if session.incoming.get(delivery.id).is_some() {
                     return Err(invalid(format!("delivery-id {} is in use", delivery.id.0)));
@@ -108,7 +124,7 @@ impl Connection {
                 }
                 link.delivery_count = link.delivery_count.plus(1);
                 let kept = !(last && delivery.settled);
-                if kept && !transfer.aborted {
+                if kept && !transfer.aborted && !delivery.ignored {
                     session.tags.insert(hash, delivery.id);
                     session.incoming.insert(
                         delivery.id,
@@ -125,11 +141,9 @@ impl Connection {
                 delivery
             }
         };
-        let checked = delivery.check_frame(transfer, payload, last, link.snd_mode, link.our_max);
-        if let Err(fault) = checked {
-            session.forget_incoming(delivery.id);
-            return Err(fault);
-        }
+        // On a fault the link is closed, and its deliveries are forgotten with it.
+        delivery.check_frame(transfer, payload, last, link.snd_mode, link.our_max)?;
+        let ignored = delivery.ignored;
         let kind = TransferKind {
             link: id,
             token: link.token,
@@ -161,7 +175,8 @@ impl Connection {
         } else {
             link.incoming = Some(delivery);
         }
-        Ok(kind)
+        //= amqp10 2.7.5 (a resumed delivery that is not in our unsettled map, and we keep none, is ignored)
+        Ok((!ignored).then_some(kind))
     }
 }
 
@@ -183,6 +198,7 @@ impl Incoming {
             format: transfer.message_format.unwrap_or(0),
             settled: false,
             settle_first: mode == ReceiverSettleMode::First,
+            ignored: transfer.resume,
             size: 0,
         };
         delivery.settle_by(transfer)?;

@@ -227,6 +227,8 @@ fn r2_6_7_drain_of_ours_is_answered_by_their_count() {
     assert_eq!(rig.seen()[1], "sender flow(3)");
     rig.send(Flow { drain: true, ..link_flow(0, 5, 0) });
     assert_eq!(rig.seen(), ["sender flow(0 drained)"]);
+    rig.send(Flow { next_outgoing_id: 1, ..link_flow(0, 5, 0) });
+    assert_eq!(rig.seen(), ["sender flow(0)"]);
     assert_eq!((rig.conn.credit(link), rig.conn.delivery_count(link)), (0, Some(5)));
     rig.conn.grant(link, 2).unwrap();
     assert_eq!(rig.out(), ["flow(0: 5, 2)"]);

@@ -241,6 +241,48 @@ fn r2_6_13_no_unsettled_delivery_was_kept_and_the_answer_says_so() {
 }
 
 #[test]
+fn r2_7_5_a_resumed_delivery_is_unknown_here_and_passed_over() {
+    let mut rig = Rig::server();
+    rig.send(sender("n", 0));
+    rig.out();
+    rig.seen();
+    rig.transfer(more(Transfer { resume: true, ..first(0, 0) }), "a");
+    rig.transfer(next(0), "b");
+    rig.transfer(first(0, 1), "c");
+    assert_eq!(rig.seen(), ["transfer(1 first last \"c\")"]);
+    assert_eq!(rig.conn.credit(rig.links[0]), 8);
+    assert_eq!(rig.conn.unsettled(rig.sessions[0], Role::Receiver), 1);
+}
+
+#[test]
+fn r2_7_3_with_an_incomplete_map_only_resumes_may_come() {
+    let mut rig = Rig::server();
+    rig.send(Attach { incomplete_unsettled: true, ..sender("n", 0) });
+    rig.out();
+    rig.seen();
+    rig.transfer(Transfer { resume: true, ..first(0, 0) }, "a");
+    assert_eq!(rig.seen(), [""; 0]);
+    rig.transfer(first(0, 1), "b");
+    assert_eq!(rig.seen(), ["link failed(amqp:not-allowed)"]);
+}
+
+#[test]
+fn a_link_name_past_the_limit_is_refused_and_not_held() {
+    let mut rig = Rig::server();
+    let long = "n".repeat(1025);
+    rig.send(sender(&long, 0));
+    let out = rig.out();
+    assert_eq!(out.len(), 2);
+    assert!(out[0].ends_with(" Receiver no source no target)"));
+    assert_eq!(out[1], "detach(0 closed amqp:resource-limit-exceeded)");
+    assert_eq!(rig.seen(), [""; 0]);
+    rig.send(Detach { handle: 0, closed: true, error: None });
+    assert_eq!(rig.seen(), ["detached(closed - answered)"]);
+    rig.send(sender(&long[1..], 0));
+    assert_eq!(rig.out()[0], format!("attach({} Receiver)", &long[1..]));
+}
+
+#[test]
 fn r2_6_6_the_answer_to_a_detach_comes_from_the_caller_once() {
     let mut rig = Rig::server();
     rig.answer = false;

@@ -3,6 +3,7 @@
 mod connection;
 mod deliveries;
 mod flow;
+mod hostile;
 mod kit;
 mod links;
 mod pipe;
