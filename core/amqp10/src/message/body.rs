@@ -39,7 +39,7 @@ pub(super) fn check(bytes: &[u8], at: usize, last: Option<Section>, limits: &Lim
         constructor_fits(section, cursor.peek()).map_err(of)?;
         let value = cursor.value(bounds).map_err(of)?;
         if section == Section::Footer {
-            keys::check(value, section, Keys::Footer, bounds)?;
+            keys::check(value, section, Keys::Annotations, bounds)?;
             return if cursor.is_empty() { Ok(start) } else { Err(behind_footer(cursor)) };
         }
     }

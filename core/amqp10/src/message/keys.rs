@@ -12,9 +12,6 @@ pub(crate) enum Keys {
     /// Symbol or ulong.
     //= amqp10 3.2.10
     Annotations,
-    /// As annotations; strings too, which rhea writes. Nobody looks a footer's keys up, so a message is not refused for them.
-    //= amqp10 3.2.9
-    Footer,
     /// String.
     //= amqp10 3.2.5
     Properties,
@@ -89,7 +86,7 @@ fn walk(value: &[u8], keys: Keys, bounds: Bounds) -> Result<(), Fault> {
 fn key<'a>(body: &mut Cursor<'a>, keys: Keys) -> Result<Key<'a>, Fault> {
     let constructor = body.u8()?;
     Ok(match (constructor, keys) {
-        (cursor::SYMBOL8 | cursor::SYMBOL32, Keys::Annotations | Keys::Footer) => {
+        (cursor::SYMBOL8 | cursor::SYMBOL32, Keys::Annotations) => {
             let len = body.length(constructor == cursor::SYMBOL32)?;
             let bytes = body.take(len)?;
             if !bytes.is_ascii() {
@@ -97,10 +94,10 @@ fn key<'a>(body: &mut Cursor<'a>, keys: Keys) -> Result<Key<'a>, Fault> {
             }
             Key::Symbol(bytes)
         }
-        (cursor::ULONG, Keys::Annotations | Keys::Footer) => Key::Number(body.u64()?),
-        (cursor::ULONG8, Keys::Annotations | Keys::Footer) => Key::Number(body.u8()?.into()),
-        (cursor::ULONG0, Keys::Annotations | Keys::Footer) => Key::Number(0),
-        (cursor::STRING8 | cursor::STRING32, Keys::Properties | Keys::Footer) => {
+        (cursor::ULONG, Keys::Annotations) => Key::Number(body.u64()?),
+        (cursor::ULONG8, Keys::Annotations) => Key::Number(body.u8()?.into()),
+        (cursor::ULONG0, Keys::Annotations) => Key::Number(0),
+        (cursor::STRING8 | cursor::STRING32, Keys::Properties) => {
             let len = body.length(constructor == cursor::STRING32)?;
             Key::String(cursor::utf8(body.take(len)?)?.as_bytes())
         }
