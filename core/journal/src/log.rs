@@ -208,6 +208,11 @@ impl Log {
         u64::from(self.run)
     }
 
+    /// The store's identity, drawn when it was made.
+    pub fn store(&self) -> [u8; 16] {
+        self.store
+    }
+
     /// Broker time at this start, ms.
     pub fn started_at_ms(&self) -> u64 {
         self.started_at_ms

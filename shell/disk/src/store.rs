@@ -44,6 +44,8 @@ impl OpenOptions {
 /// What a start found and how long it took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenReport {
+    /// The store's identity, drawn when it was made; it never changes.
+    pub store: [u8; 16],
     /// Entries of all queues.
     pub messages: u64,
     /// Queues.
@@ -248,6 +250,7 @@ impl DiskStore {
         };
         let recovery = recover(&mut files, &journal, Now { mono_us: 0, wall_ms: wall })?;
         let report = OpenReport {
+            store: recovery.log.store(),
             messages: recovery.report.messages,
             queues: recovery.report.queues,
             bytes: recovery.report.bytes,

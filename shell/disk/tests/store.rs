@@ -139,6 +139,7 @@ fn what_was_confirmed_is_there_after_a_drop_without_a_stop() {
     let dir = tempfile::tempdir().unwrap();
     let mut s = open(dir.path());
     assert_eq!((s.report.run, s.report.messages), (1, 0));
+    let identity = s.report.store;
     let mut batch = Batch::default();
     create(&mut batch, 1);
     create(&mut batch, 2);
@@ -166,7 +167,7 @@ fn what_was_confirmed_is_there_after_a_drop_without_a_stop() {
     drop(s);
 
     let mut s = open(dir.path());
-    assert_eq!((s.report.run, s.report.queues), (2, 2));
+    assert_eq!((s.report.run, s.report.queues, s.report.store), (2, 2, identity));
     for (shard, queue) in [(0, 2), (1, 1)] {
         let (queues, entries) = s.recovered(shard);
         assert_eq!(queues, [QueueId(1), QueueId(2)]);

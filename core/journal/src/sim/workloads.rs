@@ -147,8 +147,11 @@ fn large_messages(player: &mut Player, turn: u64) {
 fn queues_come_and_go(player: &mut Player, turn: u64) {
     let shard = (turn % 2) as u16;
     let mut batch = Batch::default();
-    let queue =
-        if turn % 3 == 0 { create(player, &mut batch, shard, 2) } else { queue_of(player, &mut batch, shard, 2) };
+    let queue = if turn.is_multiple_of(3) {
+        create(player, &mut batch, shard, 2)
+    } else {
+        queue_of(player, &mut batch, shard, 2)
+    };
     for _ in 0..3 {
         enqueue(player, &mut batch, queue, 300, false);
     }
@@ -246,7 +249,7 @@ fn group_of_two(player: &mut Player) {
 fn lazy_acknowledgements(player: &mut Player, turn: u64) {
     let mut batch = Batch::default();
     let queue = queue_of(player, &mut batch, 0, 1);
-    if turn % 6 == 0 {
+    if turn.is_multiple_of(6) {
         for _ in 0..12 {
             enqueue(player, &mut batch, queue, 50, false);
         }
@@ -257,7 +260,7 @@ fn lazy_acknowledgements(player: &mut Player, turn: u64) {
         match turn % 3 {
             0 => batch.push(Op::DispatchMark { queue, first: entry.sequence / 256 * 256, count: 256 }),
             1 => {
-                let overlay = (turn % 2 == 0).then(|| {
+                let overlay = turn.is_multiple_of(2).then(|| {
                     let annotations = Bytes::from(vec![turn as u8; 20]);
                     Box::new(Overlay { annotations, dead_letter: None })
                 });
@@ -326,7 +329,7 @@ fn everything(player: &mut Player, turn: u64) {
         }
         player.submit(0, batch);
     }
-    if turn % 4 == 0 {
+    if turn.is_multiple_of(4) {
         player.large(0, 70_000, false);
     }
     let large = player.state().entries.values().filter(|e| matches!(e.content, Stuff::Large(..))).count();
