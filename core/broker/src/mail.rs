@@ -71,8 +71,9 @@ pub(crate) enum Answer {
     Subscribed { queue: QueueId, consumer: ConsumerId },
     /// A delivery.
     Deliver(Deliver),
-    /// Nothing more for now: the credit is to be used up.
-    Drained,
+    /// Nothing more for now: the credit is to be used up. `limit` as in the request, so that one of an earlier request is
+    /// not taken for an answer to a later one.
+    Drained { limit: u64 },
     /// The outcome of this delivery is durable.
     Settled { delivery: u32 },
     /// The queue is gone, or there is none.

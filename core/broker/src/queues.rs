@@ -48,7 +48,8 @@ pub(crate) struct Held {
 struct Subscriber {
     link: LinkRef,
     slot: u32,
-    draining: bool,
+    /// It drains: the limit of its request.
+    draining: Option<u64>,
 }
 
 /// What is due when a ticket is durable.
@@ -452,10 +453,10 @@ impl Queues {
             Request::Subscribe { from, pre_settled } => self.subscribe(id, from, pre_settled),
             Request::Credit { consumer, limit, drain } => {
                 let Some(subscriber) = self.subscribers.get_mut(&consumer) else { return };
-                if drain && !subscriber.draining {
+                if drain && subscriber.draining.is_none() {
                     self.draining.push(consumer);
                 }
-                subscriber.draining = drain;
+                subscriber.draining = drain.then_some(limit);
                 let slot = subscriber.slot;
                 self.tell(slot, Input::Credit { consumer, limit });
             }
@@ -475,7 +476,7 @@ impl Queues {
         };
         let consumer = ConsumerId(self.next_consumer);
         self.next_consumer += 1;
-        self.subscribers.insert(consumer, Subscriber { link: from, slot, draining: false });
+        self.subscribers.insert(consumer, Subscriber { link: from, slot, draining: None });
         self.tell(slot, Input::Subscribe { consumer, pre_settled });
         self.answer(from, Answer::Subscribed { queue: id, consumer });
     }
@@ -618,18 +619,16 @@ impl Queues {
         let mut draining = std::mem::take(&mut self.draining);
         draining.retain(|consumer| {
             let Some(subscriber) = self.subscribers.get_mut(consumer) else { return false };
-            if !subscriber.draining {
-                return false;
-            }
+            let Some(limit) = subscriber.draining else { return false };
             let held = &self.held[subscriber.slot as usize];
-            if held.ready || !held.queue.quiet_for(*consumer) {
+            if held.queue.credit_of(*consumer) > 0 && (held.ready || !held.queue.quiet_for(*consumer)) {
                 return true;
             }
-            subscriber.draining = false;
+            subscriber.draining = None;
             let (link, slot) = (subscriber.link, subscriber.slot);
             // The link's credit is used up from now on; what it grants anew is told.
             self.tell(slot, Input::Credit { consumer: *consumer, limit: 0 });
-            self.answer(link, Answer::Drained);
+            self.answer(link, Answer::Drained { limit });
             false
         });
         draining.append(&mut self.draining);

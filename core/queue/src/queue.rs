@@ -195,6 +195,11 @@ impl Queue {
         self.histories.get(slot.packed.history).overlay.as_deref()
     }
 
+    /// Credit that a consumer has left.
+    pub fn credit_of(&self, consumer: ConsumerId) -> u64 {
+        self.consumers.index(consumer).map_or(0, |index| self.consumers.get(index).credit())
+    }
+
     /// Whether nothing is ready, or about to be loaded or returned, that this consumer could get: a drain is complete.
     pub fn quiet_for(&self, consumer: ConsumerId) -> bool {
         if self.consumers.leaving().is_some() {

@@ -147,8 +147,7 @@ impl Connection {
         }
         link.kind = Kind::Consumer(Consumer::new(queue, consumer));
         // Credit may have come before the answer.
-        let drain = self.engine.draining(id);
-        self.on_credit(queues, token, drain);
+        self.on_credit(queues, token);
     }
 
     /// The queue is gone, or has none for us; or the link was stolen.

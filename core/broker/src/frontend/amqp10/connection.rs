@@ -149,13 +149,13 @@ impl Connection {
                 outcomes.clear();
                 self.outcomes = outcomes;
             }
-            Event::Credit { link, token, drain, window_opened, frame, .. } => {
+            Event::Credit { link, token, window_opened, frame, .. } => {
                 if frame.decode().properties.is_some_and(|map| map.get("txn-id").is_some()) {
                     let why = Refused::new("amqp:not-implemented", "acquiring in a transaction is not implemented yet");
                     self.fail_link(queues, token, &why);
                     return;
                 }
-                self.on_credit(queues, token, drain);
+                self.on_credit(queues, token);
                 if window_opened {
                     self.unblock(queues, self.engine.link_session(link));
                 }
@@ -190,7 +190,8 @@ impl Connection {
                 }
                 self.session_goes(queues, session, Going::InOrder);
                 if answered {
-                    self.forget_session(queues, session);
+                    self.forget_links(queues, session);
+                    self.sessions -= 1;
                 } else {
                     self.farewells.push(Farewell::End { session });
                 }
@@ -198,7 +199,7 @@ impl Connection {
             Event::SessionFailed { session, fault, .. } => {
                 queues.log(Level::Warn, Some(self.id), format!("session ended: {fault}"));
                 self.session_goes(queues, session, Going::Lost);
-                self.forget_session(queues, session);
+                self.forget_links(queues, session);
             }
             Event::Closed { error, answered } => {
                 if let Some(error) = error {
@@ -379,8 +380,8 @@ impl Connection {
         }
     }
 
-    fn forget_session(&mut self, queues: &mut Queues, session: SessionId) {
-        self.sessions -= 1;
+    /// The links of a session that is over for both sides.
+    fn forget_links(&mut self, queues: &mut Queues, session: SessionId) {
         let links = self.links.iter().filter(|(_, link)| link.session == session);
         let tokens: Vec<u64> = links.map(|(i, link)| token(i as u32, link.generation)).collect();
         for token in tokens {
@@ -463,7 +464,7 @@ impl Connection {
             }
             Answer::Subscribed { queue, consumer } => self.on_subscribed(queues, token, queue, consumer),
             Answer::Deliver(deliver) => self.deliver(queues, token, deliver),
-            Answer::Drained => self.on_drained(queues, token),
+            Answer::Drained { limit } => self.on_drained(queues, token, limit),
             Answer::Settled { delivery } => {
                 if let Some(link) = self.link(token) {
                     // The session may have ended meanwhile; then nobody asks any more.

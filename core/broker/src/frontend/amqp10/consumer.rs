@@ -17,12 +17,16 @@ use packhorse_model::Content;
 /// Bodies of more bytes are sent in parts, so that the output's bound holds.
 const WHOLE_UP_TO_BYTES: u64 = 256 << 10;
 
+/// How many deliveries a queue may give to a link ahead of what the link has sent; fewer when they are large, so that what waits
+/// here is about as much as the output may hold.
+const AHEAD: u64 = 256;
+
 /// How much of a large message is read at once.
 const READ_AHEAD_BYTES: u32 = 256 << 10;
 
 impl Connection {
     /// The peer's `flow` for a link on which it receives.
-    pub(super) fn on_credit(&mut self, queues: &mut Queues, token: u64, drain: bool) {
+    pub(super) fn on_credit(&mut self, queues: &mut Queues, token: u64) {
         let Some(link) = self.links.get_mut(index(token) as usize) else { return };
         let Kind::Consumer(consumer) = &mut link.kind else { return };
         consumer.drained = false;
@@ -31,7 +35,18 @@ impl Connection {
             self.wake_link(queues, token);
             return;
         }
-        let limit = limit(consumer, self.engine.credit(link.id));
+        self.tell_credit(queues, token);
+    }
+
+    /// Tells the queue how much the link takes, as things stand: its credit, or the next part of it. While it is blocked that
+    /// is nothing, and a drain is not the queue's concern yet: what is ready is to be sent first, as far as the credit goes.
+    fn tell_credit(&mut self, queues: &mut Queues, token: u64) {
+        let Some(link) = self.links.get_mut(index(token) as usize) else { return };
+        let Kind::Consumer(consumer) = &mut link.kind else { return };
+        let ahead = ahead(consumer, self.limits.output_bytes);
+        let limit = limit(consumer, self.engine.credit(link.id)).min(consumer.given + ahead);
+        consumer.told = limit;
+        let drain = !consumer.blocked && self.engine.draining(link.id);
         queues.request(consumer.queue, Request::Credit { consumer: consumer.consumer, limit, drain });
     }
 
@@ -46,10 +61,32 @@ impl Connection {
         self.advance(queues, token);
     }
 
-    /// The queue has nothing more for a link that drains.
-    pub(super) fn on_drained(&mut self, queues: &mut Queues, token: u64) {
+    /// Tells the queue the next part of the credit when half of the last one is used.
+    fn renew(&mut self, queues: &mut Queues, token: u64) {
         let Some(link) = self.links.get_mut(index(token) as usize) else { return };
         let Kind::Consumer(consumer) = &mut link.kind else { return };
+        let left = consumer.told.saturating_sub(consumer.given);
+        if !consumer.blocked
+            && left <= ahead(consumer, self.limits.output_bytes) / 2
+            && limit(consumer, self.engine.credit(link.id)) > consumer.told
+        {
+            self.tell_credit(queues, token);
+        }
+    }
+
+    /// The queue has nothing more for a link that drains.
+    pub(super) fn on_drained(&mut self, queues: &mut Queues, token: u64, limit: u64) {
+        let Some(link) = self.links.get_mut(index(token) as usize) else { return };
+        let Kind::Consumer(consumer) = &mut link.kind else { return };
+        if consumer.told != limit {
+            // It crossed with a later word of ours, which will be answered too.
+            return;
+        }
+        if limit < self::limit(consumer, self.engine.credit(link.id)) && consumer.given >= limit {
+            // That was a part of the credit.
+            self.tell_credit(queues, token);
+            return;
+        }
         consumer.drained = true;
         self.finish_drain(queues, token);
     }
@@ -65,8 +102,7 @@ impl Connection {
             consumer.drained = false;
             // An error says that the link has gone meanwhile.
             let _ = self.engine.drained(link.id);
-            let limit = limit(consumer, self.engine.credit(link.id));
-            queues.request(consumer.queue, Request::Credit { consumer: consumer.consumer, limit, drain: false });
+            self.tell_credit(queues, token);
         }
     }
 
@@ -76,8 +112,10 @@ impl Connection {
         // A link that is over has told its queue, which takes the delivery back.
         let Kind::Consumer(consumer) = &mut link.kind else { return };
         consumer.given += 1;
+        consumer.mean_bytes = (consumer.mean_bytes * 7 + deliver.content.length()) / 8;
         if consumer.pending.is_empty() && self.engine.sendable(link.id) {
             self.send(queues, token, deliver);
+            self.renew(queues, token);
             return;
         }
         if let Content::Body(place) = deliver.content
@@ -97,9 +135,7 @@ impl Connection {
         if !consumer.blocked {
             consumer.blocked = true;
             self.blocked.push(index(token));
-            let limit = consumer.given;
-            let drain = self.engine.draining(link.id);
-            queues.request(consumer.queue, Request::Credit { consumer: consumer.consumer, limit, drain });
+            self.tell_credit(queues, token);
         }
     }
 
@@ -140,11 +176,7 @@ impl Connection {
             }
         }
         self.finish_drain(queues, token);
-        let Some(link) = self.links.get_mut(index(token) as usize) else { return };
-        let Kind::Consumer(consumer) = &mut link.kind else { return };
-        let limit = limit(consumer, self.engine.credit(link.id));
-        let drain = self.engine.draining(link.id);
-        queues.request(consumer.queue, Request::Credit { consumer: consumer.consumer, limit, drain });
+        self.tell_credit(queues, token);
     }
 
     /// Sends a delivery whole, or begins to send it in parts. The link is sendable.
@@ -387,6 +419,11 @@ impl Connection {
         }
         queues.request(queue, Request::Settle { key, outcome, reply });
     }
+}
+
+/// How many deliveries the queue may be ahead of what is sent.
+fn ahead(consumer: &Consumer, output_bytes: usize) -> u64 {
+    (output_bytes as u64 / consumer.mean_bytes.max(1)).clamp(1, AHEAD)
 }
 
 /// Deliveries in all that the queue may have given to the link.

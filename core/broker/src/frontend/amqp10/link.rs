@@ -132,7 +132,11 @@ pub(crate) struct Consumer {
     pub(crate) consumer: ConsumerId,
     /// Deliveries that came from the queue so far.
     pub(crate) given: u64,
-    /// Of those, what is not sent yet: the session's window or the connection's output was full.
+    /// How many it may give in all, as it was told last.
+    pub(crate) told: u64,
+    /// Mean size of deliveries so far, bytes; decides how far the queue may be ahead.
+    pub(crate) mean_bytes: u64,
+    /// Of those given, what is not sent yet: the session's window or the connection's output was full.
     pub(crate) pending: VecDeque<Deliver>,
     /// A message that is being sent in parts.
     pub(crate) sending: Option<Sending>,
@@ -152,6 +156,8 @@ impl Consumer {
             queue,
             consumer,
             given: 0,
+            told: 0,
+            mean_bytes: 1024,
             pending: VecDeque::new(),
             sending: None,
             front: Vec::new(),

@@ -47,34 +47,18 @@ impl Got {
     }
 
     pub(crate) fn view(&self) -> MessageView<'_> {
-        MessageView::parse(&self.bytes, &LIMITS).expect("what arrives is a message")
+        MessageView::parse(&self.bytes, &Limits::default()).expect("what arrives is a message")
     }
 
     /// A message annotation, as text.
     pub(crate) fn annotation(&self, key: &str) -> Option<String> {
         let view = self.view();
         let value = view.message_annotation(key)?;
-        Some(value.as_text().map(String::from).or_else(|| value.as_u64().map(|n| n.to_string())).unwrap_or_default())
+        Some(
+            value.as_text().map(String::from).or_else(|| value.as_integer().map(|n| n.to_string())).unwrap_or_default(),
+        )
     }
 }
-
-const LIMITS: Limits = Limits {
-    open_frame_bytes: 8 << 10,
-    frame_bytes: 64 << 10,
-    sasl_frame_bytes: 16 << 10,
-    sasl_rounds: 8,
-    parsed_depth: 16,
-    skipped_depth: 32,
-    zero_width_elements: 1024,
-    message_head_bytes: 1 << 20,
-    channel_max: 1023,
-    handle_max: 65_535,
-    sessions: 1024,
-    links: 65_536,
-    unsettled: 262_144,
-    output_bytes: 1 << 20,
-    held_bytes: 32 << 10,
-};
 
 /// A message on its way out.
 #[derive(Debug)]
@@ -162,6 +146,7 @@ pub(crate) struct Client {
     pub(crate) closed: Option<String>,
     pub(crate) failed: Option<String>,
     outcomes: Vec<DeliveryOutcome>,
+    now_ms: u64,
 }
 
 impl Client {
@@ -194,6 +179,7 @@ impl Client {
             closed: None,
             failed: None,
             outcomes: Vec::new(),
+            now_ms,
         }
     }
 
@@ -346,7 +332,7 @@ impl Client {
                 packhorse_amqp10::codec::put_string(map.next(), value);
             }
         });
-        let map = Map::from_encoded(&encoded, &LIMITS).expect("a map");
+        let map = Map::from_encoded(&encoded, &Limits::default()).expect("a map");
         let modified = Modified {
             delivery_failed: failed,
             undeliverable_here: not_here,
@@ -373,7 +359,7 @@ impl Client {
     }
 
     pub(crate) fn close(&mut self) {
-        self.engine.close(None, 0).expect("a connection can be closed");
+        self.engine.close(None, self.now_ms).expect("a connection can be closed");
     }
 
     // ---- questions ----
@@ -396,6 +382,7 @@ impl Client {
             pipe.from_broker.clear();
             return false;
         }
+        self.now_ms = now_ms;
         let fresh = std::mem::take(&mut pipe.from_broker);
         let mut partial = std::mem::take(&mut self.partial);
         let mut input = Input { partial: &mut partial, fresh: &fresh };
