@@ -64,7 +64,7 @@ impl Default for Limits {
             sessions: 1024,
             links: 65_536,
             link_name_bytes: 1024,
-            unsettled: 262_144,
+            unsettled: 65_536,
             output_bytes: 1024 * 1024,
             held_bytes: 32 * 1024,
         }

@@ -246,7 +246,9 @@ impl Client {
                 Event::LinkLost(LinkLost { link, token, refused: false, reason: Reason::Fault(fault) })
             }
             E::Credit { link, token, credit, drain, .. } => Event::Credit { link, token, credit, drain },
-            E::SenderFlow { link, token, drained: true, .. } => Event::Drained { link, token },
+            E::SenderFlow { link, token, drained: true, .. } | E::Drained { link, token } => {
+                Event::Drained { link, token }
+            }
             E::SenderFlow { window_opened: true, .. } => Event::Room { session: None },
             E::SessionFlow { session, window_opened: true, .. } => Event::Room { session: Some(session) },
             E::Transfer(transfer) => Event::Message(transfer),

@@ -403,6 +403,7 @@ impl Connection {
         if let [0x00, 0x53, TRANSFER, ..] = body
             && self.open_seen
             && !self.close_sent
+            && !self.close_seen
         {
             return match Transfer::decode(body, &self.set.limits) {
                 Ok((transfer, payload)) => self.on_transfer(header.channel, &transfer, payload, bytes, body),
@@ -416,6 +417,10 @@ impl Connection {
                 Ok(Some((Performative::Close(_), _))) => self.on_close(bytes, body),
                 _ => None,
             });
+        }
+        if self.close_seen {
+            // Nothing may follow their close.
+            return Ok(None);
         }
         let (performative, payload) = match decoded {
             Ok(Some(decoded)) => decoded,

@@ -98,6 +98,10 @@ pub(crate) enum Kind {
         drained: bool,
         window_opened: bool,
     },
+    Drained {
+        link: LinkId,
+        token: u64,
+    },
     SessionFlow {
         session: SessionId,
         token: u64,
@@ -204,6 +208,7 @@ impl Emit {
                 window_opened,
                 frame: FlowFrame::new(body, limits),
             },
+            Kind::Drained { link, token } => Event::Drained { link, token },
             Kind::SessionFlow { session, token, window_opened } => {
                 Event::SessionFlow { session, token, window_opened, frame: FlowFrame::new(body, limits) }
             }

@@ -134,6 +134,13 @@ pub enum Event<'i> {
         /// The frame, for its properties.
         frame: FlowFrame<'i>,
     },
+    /// Our `drain` is answered by deliveries alone: they used up the credit. (Otherwise [`Event::SenderFlow`] says so.)
+    Drained {
+        /// The link.
+        link: LinkId,
+        /// The caller's number for it.
+        token: u64,
+    },
     /// The peer's `flow` for the session alone.
     SessionFlow {
         /// The session.

@@ -46,7 +46,7 @@ impl Caller {
                 let _ = conn.sasl_init("ANONYMOUS", None, None);
             }
             Event::SaslChallenge(_) => drop(conn.sasl_response(b"x")),
-            Event::SaslOutcome { .. } => {}
+            Event::SaslOutcome { .. } | Event::Drained { .. } => {}
             Event::Opened(frame) => {
                 let _ = frame.decode();
                 let _ = conn.open(&Open { container_id: "us", ..Open::default() }, 0);

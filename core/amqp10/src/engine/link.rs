@@ -66,7 +66,7 @@ pub(crate) struct Link {
     /// Sender: the peer wants the credit used up. Receiver: we do.
     pub(crate) drain: bool,
     /// Receiver: whether the peer was told so.
-    drain_told: bool,
+    pub(crate) drain_told: bool,
     /// Sender: deliveries that could be sent, a hint for the peer.
     available: u32,
     /// Receiver: the delivery-count at which the credit given last ends.
@@ -75,6 +75,8 @@ pub(crate) struct Link {
     pub(crate) limit: Serial,
     pub(crate) flow_due: bool,
     dirty: bool,
+    /// Whether anything unsettled ever went over it: without, its end needs no search.
+    pub(crate) had_unsettled: bool,
     pub(crate) incoming: Option<Incoming>,
     pub(crate) outgoing: Option<Outgoing>,
     /// Sender: what the source's outcomes are.
@@ -110,6 +112,7 @@ impl Link {
             limit: Serial(0),
             flow_due: false,
             dirty: false,
+            had_unsettled: false,
             incoming: None,
             outgoing: None,
             outcomes: Outcomes::default(),
@@ -148,11 +151,21 @@ impl Link {
     }
 
     /// Receiver: credit that the peer has not used.
-    fn credit_left(&self) -> u32 {
+    pub(crate) fn credit_left(&self) -> u32 {
         match self.role {
             Role::Sender => u32::try_from(self.credit.max(0)).unwrap_or(u32::MAX),
             Role::Receiver => u32::try_from(self.granted_to.distance(self.delivery_count)).unwrap_or(0),
         }
+    }
+
+    /// Receiver: whether a drain that was told has left no credit; tells so once.
+    pub(crate) fn drain_answered(&mut self) -> bool {
+        let answered = self.drain && self.drain_told && self.credit_left() == 0;
+        if answered {
+            self.drain = false;
+            self.drain_told = false;
+        }
+        answered
     }
 
     /// Whether a delivery is under way, in the midst of which we send no `flow` for the link.
@@ -264,7 +277,7 @@ impl Connection {
         self.link(link).map(|link| link.delivery_count.0)
     }
 
-    /// Whether the peer wants the credit of a sending link used up and `drained` was not called yet.
+    /// Whether a drain is not answered: on a sending link the peer's, until `drained`; on a receiving one ours.
     #[must_use]
     pub fn draining(&self, link: LinkId) -> bool {
         self.link(link).is_some_and(|link| link.drain)
@@ -458,7 +471,7 @@ impl Connection {
         let Some(link) = self.links.get_mut(id.index, id.generation) else { return };
         link.detach_sent = Some(closed);
         let halves = (link.incoming.take().map(|d| d.id), link.outgoing.take().and_then(|d| d.id));
-        let over = link.detach_seen.is_some();
+        let (over, search) = (link.detach_seen.is_some(), link.had_unsettled);
         if let Some(session) = self.sessions.get_mut(session.index, session.generation) {
             if let Some(delivery) = halves.0 {
                 session.forget_incoming(delivery);
@@ -466,7 +479,7 @@ impl Connection {
             if let Some(delivery) = halves.1 {
                 session.outgoing.remove(delivery);
             }
-            if closed {
+            if closed && search {
                 session.forget_deliveries(id);
             }
         }
@@ -512,7 +525,7 @@ impl Connection {
             if let Some(handle) = link.peer_handle {
                 session.handles_in.remove(handle);
             }
-            if link.detach_seen == Some(true) {
+            if link.detach_seen == Some(true) && link.had_unsettled {
                 session.forget_deliveries(id);
             }
         }
@@ -747,11 +760,7 @@ impl Connection {
                         link.limit = link.delivery_count;
                     }
                 }
-                let drained = link.drain && link.drain_told && link.credit_left() == 0;
-                if drained {
-                    link.drain = false;
-                    link.drain_told = false;
-                }
+                let drained = link.drain_answered();
                 let available = flow.available.unwrap_or(0);
                 Kind::SenderFlow { link: id, token: link.token, available, drained, window_opened }
             }
@@ -802,7 +811,7 @@ impl Connection {
     }
 
     /// Receiving link: asks the peer to use up the credit it has with what is ready, and to give back the rest. The
-    /// answer is [`super::Event::SenderFlow`] with `drained`.
+    /// answer is [`super::Event::SenderFlow`] with `drained`, or [`super::Event::Drained`].
     ///
     /// # Errors
     ///

@@ -177,11 +177,13 @@ impl Connection {
             if sent != Some(false) {
                 break;
             }
-            transfer = Transfer { handle, ..Transfer::default() };
+            // Not needed there, but some receivers look at it.
+            transfer = Transfer { handle, delivery_id: Some(id.0), ..Transfer::default() };
         }
         if let Some(link) = self.link_mut(link) {
             link.credit -= 1;
             link.delivery_count = link.delivery_count.plus(1);
+            link.had_unsettled |= !params.settled;
         }
         if !params.settled
             && let Some(session) = self.session_mut(session)
@@ -312,13 +314,14 @@ impl Connection {
         let len = pieces.left;
         let mut done = false;
         while !done && (pieces.left > 0 || last) && self.output_room() && self.session_window(session) > 0 {
-            let begun = self.link(link).and_then(|link| link.outgoing.as_ref()).is_some_and(Outgoing::begun);
-            let complete = if begun {
-                let transfer = Transfer { handle, ..Transfer::default() };
-                self.write_transfer(session, &transfer, &mut pieces, last, STREAM_FRAME)
-            } else {
-                self.first_frame(link, session, handle, link_token, &mut pieces, last)
-            };
+            let complete =
+                match self.link(link).and_then(|link| link.outgoing.as_ref()).and_then(|outgoing| outgoing.id) {
+                    Some(id) => {
+                        let transfer = Transfer { handle, delivery_id: Some(id.0), ..Transfer::default() };
+                        self.write_transfer(session, &transfer, &mut pieces, last, STREAM_FRAME)
+                    }
+                    None => self.first_frame(link, session, handle, link_token, &mut pieces, last),
+                };
             done = complete == Some(true);
         }
         let consumed = len - pieces.left;
@@ -369,7 +372,9 @@ impl Connection {
         let complete = self.write_transfer(session, &transfer, pieces, last, STREAM_FRAME);
         outgoing.id = Some(id);
         let (settled, token) = (outgoing.settled, outgoing.token);
-        self.link_mut(link)?.outgoing = Some(outgoing);
+        let ours = self.link_mut(link)?;
+        ours.outgoing = Some(outgoing);
+        ours.had_unsettled |= !settled;
         if !settled && let Some(session) = self.session_mut(session) {
             session.outgoing.insert(id, OutDelivery { link, link_token, token, decided: None });
         }

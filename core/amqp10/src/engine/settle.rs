@@ -168,6 +168,10 @@ impl Connection {
             return Ok(self.fail_session(id, Fault::new("amqp:invalid-field", text)));
         }
         let decision = decision_of(disposition.state.as_ref());
+        if !disposition.settled && matches!(decision, Decision::None | Decision::Received) {
+            //= amqp10 3.4 (not terminal: no change)
+            return Ok(None);
+        }
         let ours = disposition.role == Role::Receiver;
         if ours {
             // The outcome inside a transaction is bound by the source as well.
@@ -228,8 +232,6 @@ impl Connection {
                 return false;
             }
             match told {
-                //= amqp10 3.4 (not terminal: no change)
-                Decision::None | Decision::Received => {}
                 // Provisional until the transaction ends.
                 Decision::Transactional => outcomes.push(outcome(told, false)),
                 state if delivery.decided.is_none() => {

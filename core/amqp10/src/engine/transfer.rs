@@ -125,6 +125,7 @@ impl Connection {
                 link.delivery_count = link.delivery_count.plus(1);
                 let kept = !(last && delivery.settled);
                 if kept && !transfer.aborted && !delivery.ignored {
+                    link.had_unsettled = true;
                     session.tags.insert(hash, delivery.id);
                     session.incoming.insert(
                         delivery.id,
@@ -169,8 +170,12 @@ impl Connection {
             if delivery.settled || transfer.aborted {
                 session.forget_incoming(delivery.id);
             }
+            let drained = link.drain_answered().then_some(link.token);
             if link.flow_due {
                 self.mark_link(id);
+            }
+            if let Some(token) = drained {
+                self.pending.push_back(Emit::bare(Kind::Drained { link: id, token }));
             }
         } else {
             link.incoming = Some(delivery);

@@ -413,6 +413,22 @@ fn r2_4_3_after_our_close_nothing_is_sent_and_what_comes_is_dropped() {
 }
 
 #[test]
+fn r2_4_3_behind_their_close_nothing_counts() {
+    let mut rig = Rig::server();
+    rig.answer = false;
+    rig.send(sender("in", 0));
+    rig.out();
+    rig.seen();
+    rig.send(Close::default());
+    rig.transfer(first(0, 0), "x");
+    rig.send(Close::default());
+    assert_eq!(rig.seen(), ["closed(-)"]);
+    rig.conn.close(None, 0).unwrap();
+    assert_eq!(rig.out(), ["close(-)"]);
+    assert!(rig.conn.wants_close());
+}
+
+#[test]
 fn r2_4_3_before_our_open_a_close_is_preceded_by_it() {
     let mut rig = Rig::raw_server(ServerConfig { allow_bare: true, ..config() });
     rig.answer = false;

@@ -174,7 +174,7 @@ fn r2_6_7_no_flow_of_ours_amid_a_delivery() {
     assert_eq!(rig.out(), ["transfer(0 0 more 1)"]);
     rig.conn.send_chunk(link, Piece::Copy(b"x"), true).unwrap();
     rig.conn.drained(link).unwrap();
-    assert_eq!(rig.out(), ["transfer(0 1)", "flow(0: 5, 0 drain)"]);
+    assert_eq!(rig.out(), ["transfer(0 0 1)", "flow(0: 5, 0 drain)"]);
 }
 
 #[test]
@@ -234,6 +234,22 @@ fn r2_6_7_drain_of_ours_is_answered_by_their_count() {
     assert_eq!(rig.out(), ["flow(0: 5, 2)"]);
     rig.transfer(first(0, 1), "b");
     assert_eq!(rig.seen(), ["transfer(1 first last \"b\")"]);
+}
+
+#[test]
+fn r2_6_7_drain_of_ours_is_answered_by_deliveries_alone() {
+    let (mut rig, link) = receiving(2);
+    rig.conn.drain(link).unwrap();
+    // Not told yet: what comes now is no answer.
+    rig.transfer(first(0, 0), "a");
+    assert_eq!(rig.seen(), ["transfer(0 first last \"a\")"]);
+    assert_eq!(rig.out(), ["flow(0: 1, 1 drain)"]);
+    rig.transfer(more(first(0, 1)), "b");
+    assert_eq!(rig.seen(), ["transfer(1 first \"b\")"]);
+    rig.transfer(next(0), "c");
+    assert_eq!(rig.seen(), ["transfer(1 last \"c\")", "drained"]);
+    rig.send(Flow { drain: true, next_outgoing_id: 3, ..link_flow(0, 2, 0) });
+    assert_eq!(rig.seen(), ["sender flow(0)"]);
 }
 
 #[test]

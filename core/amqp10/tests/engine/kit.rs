@@ -295,6 +295,7 @@ impl Rig {
             Event::SenderFlow { available, drained, .. } => {
                 format!("sender flow({available}{})", if drained { " drained" } else { "" })
             }
+            Event::Drained { .. } => "drained".to_owned(),
             Event::SessionFlow { window_opened, .. } => {
                 format!("session flow({})", if window_opened { "window" } else { "" })
             }

@@ -141,6 +141,11 @@ proptest! {
             prop_assert!(end.out.is_empty(), "{} has unsettled {:?}", name, end.out);
             prop_assert!(end.waiting.is_empty(), "{} waits for {:?}", name, end.waiting);
         }
+        for side in [&world.client, &world.server] {
+            for (name, end) in &side.ends {
+                prop_assert!(!side.conn.draining(end.id), "a drain on {} is not answered", name);
+            }
+        }
         for name in NAMES {
             let (Some(client), Some(server)) = (world.client.ends.get(name), world.server.ends.get(name)) else { continue };
             let (sender, receiver) = if client.role == Role::Sender { (client, server) } else { (server, client) };

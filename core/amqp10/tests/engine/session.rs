@@ -168,7 +168,7 @@ fn r2_5_6_links_share_the_window_by_turns_and_other_links_go_in_between() {
     assert_eq!(sent, Sent { consumed: 800, done: true });
     let out = rig.out();
     assert_eq!(out.len(), 2);
-    assert!(out[0].starts_with("transfer(0 more"), "{out:?}");
+    assert!(out[0].starts_with("transfer(0 0 more"), "{out:?}");
 }
 
 #[test]

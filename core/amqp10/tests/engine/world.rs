@@ -202,6 +202,11 @@ impl Side {
                 }
             }
             Event::SessionFlow { .. } => {}
+            Event::Drained { link, .. } => {
+                if let Some(end) = self.end_of(link) {
+                    end.drained += 1;
+                }
+            }
             Event::Transfer(t) => {
                 let (aborted, last, settled, id, payload) =
                     (t.aborted, t.last, t.settled, t.delivery_id, t.payload.to_vec());
