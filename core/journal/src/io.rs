@@ -158,6 +158,12 @@ pub enum DiskOp {
         /// The file.
         name: FileName,
     },
+    /// Drops what the system remembers of a file, as far as it is clean: later reads see what is on the medium. Before a run
+    /// only.
+    Uncache {
+        /// The file.
+        name: FileName,
+    },
     /// Makes a folder's names safe.
     SyncDir {
         /// The folder.
@@ -193,6 +199,7 @@ impl DiskOp {
             DiskOp::CreateDir { .. } | DiskOp::Create { .. } => "create",
             DiskOp::Write { .. } => "write",
             DiskOp::Sync { .. } | DiskOp::SyncDir { .. } => "sync",
+            DiskOp::Uncache { .. } => "drop the cache of",
             DiskOp::Rename { .. } => "rename",
             DiskOp::Unlink { .. } => "remove",
             DiskOp::Read { .. } => "read",
@@ -206,6 +213,7 @@ impl DiskOp {
             DiskOp::Create { name, .. }
             | DiskOp::Write { name, .. }
             | DiskOp::Sync { name }
+            | DiskOp::Uncache { name }
             | DiskOp::Unlink { name }
             | DiskOp::Read { name, .. } => Subject::File(*name),
             DiskOp::Rename { from, .. } => Subject::File(*from),

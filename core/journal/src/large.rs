@@ -230,7 +230,7 @@ impl Done {
             DiskOp::Sync { .. } => Done::Sync,
             DiskOp::SyncDir { .. } => Done::SyncDir,
             DiskOp::Unlink { .. } => Done::Unlink,
-            DiskOp::CreateDir { .. } | DiskOp::Rename { .. } | DiskOp::Read { .. } => {
+            DiskOp::CreateDir { .. } | DiskOp::Rename { .. } | DiskOp::Uncache { .. } | DiskOp::Read { .. } => {
                 unreachable!("no step of a large message")
             }
         }

@@ -218,6 +218,11 @@ impl Log {
         self.started_at_ms
     }
 
+    /// The ticket of a shard's next batch.
+    pub fn next_ticket(&self, shard: ShardId) -> Ticket {
+        self.shards[usize::from(shard.0)].submitted.next()
+    }
+
     /// Takes a shard's batch. It becomes durable in the order of all submissions.
     pub fn submit(&mut self, shard: ShardId, mut batch: Encoded, now: Now) -> Ticket {
         let state = &mut self.shards[usize::from(shard.0)];

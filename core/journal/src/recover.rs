@@ -21,6 +21,8 @@ use std::collections::VecDeque;
 
 /// A start's own segment is pre-written to this size when no spare one is there: fast from the first flush on, and soon done.
 const FIRST_BYTES: u64 = 16 << 20;
+/// Segments at the end that may hold a block whose flush failed: two with blocks, and those that were ready or skipped.
+const UNCACHED: u32 = 8;
 /// Bytes read at once: enough for the metadata of a full block of small messages.
 const WINDOW: u32 = 128 * 1024;
 
@@ -251,6 +253,11 @@ impl Files {
             Files { segments: Vec::new(), spares: Vec::new(), unused: Vec::new(), run: 0, next_id: 1, next_pool: 1 };
         let mut renamed = false;
         let names = [disk.list(Dir::Journal)?, disk.list(Dir::Pool)?].concat();
+        let ids = names.iter().filter_map(|(name, _)| match name {
+            FileName::Segment(id) => Some(*id),
+            _ => None,
+        });
+        let last = ids.max().unwrap_or(0);
         for (name, size) in names {
             match name {
                 FileName::Segment(id) => files.next_id = files.next_id.max(id + 1),
@@ -261,8 +268,13 @@ impl Files {
                 files.spares.push((name, size));
                 continue;
             }
-            // Pages may look whole in the cache after a failed flush and yet be absent on disk: sync first.
+            // What an earlier process left to the system is made safe before anything is built on it …
             disk.run(DiskOp::Sync { name })?;
+            // … and what a failed flush left looks whole in the cache and clean, and is not on disk: read past the cache. Only
+            // the last blocks can be such, for all others were flushed well or the store would have ended before them.
+            if matches!(name, FileName::Segment(id) if id + UNCACHED > last) {
+                disk.run(DiskOp::Uncache { name })?;
+            }
             let bytes = disk.read(name, 0, 2 * UNIT as u32)?;
             let in_pool = matches!(name, FileName::Pool(_));
             let header = match SegmentHeader::decode(&bytes) {

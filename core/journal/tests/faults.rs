@@ -242,3 +242,22 @@ fn a_stalled_flush_is_overtaken_and_confirms_stay_in_order() {
     handle.poll(&mut events);
     assert_eq!(events, [Event::Durable { up_to: Ticket(3) }]);
 }
+
+#[test]
+fn a_start_after_a_failed_flush_builds_on_nothing_that_only_the_cache_has() {
+    let (disk, ops) = prepared();
+    for (n, op) in ops.iter().enumerate() {
+        if !matches!(op, DiskOp::Write { sync: true, .. } | DiskOp::Sync { .. }) {
+            continue;
+        }
+        let sim = open(disk.clone()).unwrap_or_else(|(error, _)| panic!("{error}"));
+        sim.with_disk(|disk| disk.inject(SimFault { op: disk.ops() + n as u64 + 1, kind: IoErrorKind::Other }));
+        let told = play(&sim, &mut Vec::new());
+        assert_eq!(told.failed[0].len(), 1, "operation {n}");
+        // The process ends, the next one starts on the same system, and then the power goes.
+        let second = open(sim.disk().crash(CrashMode::Kill, 0)).unwrap_or_else(|(error, _)| panic!("{error}"));
+        let there = found(second.disk().crash(CrashMode::Lose, 0));
+        assert!(there.len() as u64 >= told.durable.0, "operation {n}: {there:?} of {:?}", told.durable);
+        assert_eq!(there, (0..there.len() as u64).collect::<Vec<_>>(), "operation {n}");
+    }
+}

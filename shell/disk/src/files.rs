@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use packhorse_journal::{BlockingDisk, Dir, DiskOp, FileName, IoDone, IoError, IoErrorKind, IoResult, JournalError};
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{Advice, FallocateFlags, fallocate};
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, IoSlice};
@@ -91,6 +91,10 @@ impl Files {
                 }
             }
             DiskOp::Sync { name } => self.file(name)?.sync_data()?,
+            DiskOp::Uncache { name } => {
+                // Advice, which some file systems refuse: there the cache is trusted.
+                let _refused = rustix::fs::fadvise(&*self.file(name)?, 0, None, Advice::DontNeed);
+            }
             DiskOp::SyncDir { dir } => File::open(self.dir_path(dir))?.sync_all()?,
             DiskOp::Rename { from, to } => {
                 let mut open = self.open.lock().expect("no thread panics here");

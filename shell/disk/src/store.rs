@@ -71,6 +71,8 @@ struct State {
     parked: usize,
     /// Of these, without a time to wake up by themselves.
     asleep: usize,
+    /// Flushers that look for work without the lock, and will look under it before they sleep.
+    spinning: usize,
     /// Who waits for the store to come to rest.
     resting: usize,
 }
@@ -142,9 +144,13 @@ impl Shared {
 
     fn flusher(&self) {
         let mut wakes = Vec::new();
-        let mut busy = false;
+        let (mut busy, mut spun) = (false, false);
         loop {
             let mut state = self.lock();
+            state.spinning -= usize::from(std::mem::take(&mut spun));
+            if state.stop {
+                return;
+            }
             let now = self.now();
             if let Some((id, op)) = state.log.next_io(Lane::Flush, now) {
                 if state.asleep > 0 {
@@ -163,11 +169,10 @@ impl Shared {
             if state.log.side_due() {
                 self.side.notify_one();
             }
-            if state.stop {
-                return;
-            }
             if busy {
                 busy = false;
+                spun = true;
+                state.spinning += 1;
                 let seen = self.submissions.load(Ordering::Acquire);
                 drop(state);
                 let until = Instant::now() + SPIN;
@@ -261,7 +266,7 @@ impl DiskStore {
         };
         let (run, started_at_ms) = (recovery.log.run(), recovery.log.started_at_ms());
         let shared = Arc::new(Shared {
-            state: Mutex::new(State { log: recovery.log, stop: false, parked: 0, asleep: 0, resting: 0 }),
+            state: Mutex::new(State { log: recovery.log, stop: false, parked: 0, asleep: 0, spinning: 0, resting: 0 }),
             flush: Condvar::new(),
             side: Condvar::new(),
             read: Condvar::new(),
@@ -360,7 +365,7 @@ impl Store for ShardStore {
         let idle = state.log.idle();
         let ticket = state.log.submit(self.shard, batch, now);
         // One that may wait still sets a time, if nobody has one yet.
-        let notify = state.parked > 0 && (idle || state.log.flush_due(now));
+        let notify = state.parked > 0 && state.spinning == 0 && (idle || state.log.flush_due(now));
         self.shared.submissions.fetch_add(1, Ordering::Release);
         drop(state);
         if notify {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// What happens to unsynced things at a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashMode {
-    /// The process dies, the system lives: everything is kept.
+    /// The process dies, the system lives: everything is there to be seen, and what was unsynced still is.
     Kill,
     /// Nothing is kept.
     Lose,
@@ -328,6 +328,15 @@ impl SimDisk {
                 let id = self.find(*name)?;
                 running.sync = Some((id, self.files[&id].writes));
             }
+            DiskOp::Uncache { name } => {
+                let id = self.find(*name)?;
+                let file = self.files.get_mut(&id).expect("a named file exists");
+                let mut data = file.synced.to_vec();
+                data.resize(file.data.len().max(data.len()), 0);
+                // What is to be written stays.
+                file.unsynced.iter().for_each(|write| put(&mut data, write.offset, &write.bytes));
+                file.data = Arc::new(data);
+            }
             DiskOp::SyncDir { dir } => running.sync_dir = Some((*dir, self.next_name_op)),
             DiskOp::Rename { from, to } => {
                 let file = self.find(*from)?;
@@ -388,17 +397,18 @@ impl SimDisk {
         self.next_name_op += 1;
     }
 
-    /// What is left after a crash: a disk with nothing running and nothing unsynced.
+    /// What is left after a crash: a disk with nothing running, and with nothing unsynced if the power went.
     #[must_use]
     pub fn crash(&self, mode: CrashMode, seed: u64) -> SimDisk {
         let mut draw = Draw::new(seed);
+        if mode == CrashMode::Kill {
+            let draw = Draw::new(draw.next());
+            let (crash_at, crashed, running) = (None, false, BTreeMap::new());
+            return SimDisk { draw, crash_at, crashed, running, faults: Vec::new(), slow: 1, ..self.clone() };
+        }
         let mut names = self.synced_names.clone();
         for (_, op) in &self.name_ops {
-            let kept = match mode {
-                CrashMode::Kill => true,
-                CrashMode::Lose => false,
-                CrashMode::Torn(_) => draw.next().is_multiple_of(2),
-            };
+            let kept = mode != CrashMode::Lose && draw.next().is_multiple_of(2);
             // What a lost operation would have made is not there to be renamed.
             let possible = match op {
                 NameOp::Rename(_, _, file) => names.values().any(|f| f == file),
@@ -415,9 +425,8 @@ impl SimDisk {
         for file in names.values() {
             let before = &self.files[file];
             let data = match mode {
-                CrashMode::Kill => before.data.clone(),
-                CrashMode::Lose => before.synced.clone(),
                 CrashMode::Torn(grain) => Arc::new(torn(before, grain, &mut draw)),
+                CrashMode::Kill | CrashMode::Lose => before.synced.clone(),
             };
             left.files.insert(*file, File { synced: data.clone(), data, ..File::default() });
         }
@@ -559,6 +568,10 @@ mod tests {
         assert!(disk.run(DiskOp::Sync { name: NAME }).is_err());
         disk.run(DiskOp::Sync { name: NAME }).unwrap();
         assert_eq!(disk.content(NAME).unwrap()[0], 3, "the cache shows it");
+        let mut without_cache = disk.crash(CrashMode::Kill, 0);
+        assert_eq!(without_cache.content(NAME).unwrap()[0], 3, "the next process sees it too");
+        without_cache.run(DiskOp::Uncache { name: NAME }).unwrap();
+        assert_eq!(without_cache.content(NAME).unwrap()[0], 1);
         assert_eq!(disk.crash(CrashMode::Lose, 0).content(NAME).unwrap()[0], 1, "the medium does not have it");
     }
 

@@ -31,7 +31,6 @@ pub struct Sim {
 pub struct SimStore {
     world: Rc<RefCell<World>>,
     shard: ShardId,
-    next: Ticket,
 }
 
 impl Sim {
@@ -54,7 +53,7 @@ impl Sim {
     /// The handle of a shard.
     pub fn handle(&self, shard: ShardId) -> SimStore {
         assert!(shard.0 < self.world.borrow().shards, "there is no shard {}", shard.0);
-        SimStore { world: self.world.clone(), shard, next: Ticket(1) }
+        SimStore { world: self.world.clone(), shard }
     }
 
     /// Virtual time.
@@ -160,15 +159,13 @@ impl World {
 
 impl Store for SimStore {
     fn next_ticket(&self) -> Ticket {
-        self.next
+        self.world.borrow().log.next_ticket(self.shard)
     }
 
     fn submit(&mut self, batch: Batch) -> Ticket {
         let mut world = self.world.borrow_mut();
         let now = world.now;
-        let ticket = world.log.submit(self.shard, Encoded::new(batch), now);
-        self.next = ticket.next();
-        ticket
+        world.log.submit(self.shard, Encoded::new(batch), now)
     }
 
     fn large(&mut self, op: LargeOp) {
