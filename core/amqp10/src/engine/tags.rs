@@ -42,6 +42,11 @@ impl Tags {
         self.slots.len() - 1
     }
 
+    /// How many tags are held.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     /// The id of a held tag with this hash for which `same` says yes.
     pub(crate) fn find(&self, hash: u32, mut same: impl FnMut(Serial) -> bool) -> Option<Serial> {
         if self.len == 0 {
@@ -132,7 +137,7 @@ mod tests {
                     tags.remove(hash_of(key), Serial(key));
                     model.remove(&key);
                 }
-                prop_assert_eq!(tags.len, model.len());
+                prop_assert_eq!(tags.len(), model.len());
                 for key in model.keys() {
                     prop_assert!(tags.find(hash_of(*key), |id| id.0 == *key).is_some());
                 }

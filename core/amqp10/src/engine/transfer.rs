@@ -125,6 +125,7 @@ impl Connection {
                 link.delivery_count = link.delivery_count.plus(1);
                 let kept = !(last && delivery.settled);
                 if kept && !transfer.aborted && !delivery.ignored {
+                    debug_assert_eq!(session.tags.len(), session.incoming.len(), "a tag for each delivery");
                     link.had_unsettled = true;
                     session.tags.insert(hash, delivery.id);
                     session.incoming.insert(

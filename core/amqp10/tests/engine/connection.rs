@@ -340,6 +340,7 @@ fn r2_4_5_they_expire_at_twice_what_we_told_unless_we_do_not_read() {
     assert_eq!(rig.conn.next_deadline(), None);
     rig.conn.on_tick(rig.now).unwrap();
     rig.conn.set_reading(true, rig.now);
+    assert_eq!(rig.conn.next_deadline(), Some(56_000));
     rig.now = 56_000;
     let fault = rig.conn.on_tick(rig.now).unwrap_err();
     assert_eq!(fault.condition, "amqp:resource-limit-exceeded");

@@ -515,6 +515,21 @@ fn r2_7_6_dispositions_for_a_suspended_link_still_apply_and_for_a_closed_one_not
 }
 
 #[test]
+fn the_deliveries_of_a_closed_link_are_forgotten() {
+    let (mut rig, link) = receiving(|a| a);
+    rig.transfer(first(0, 0), "x");
+    rig.conn.detach(link, true, None).unwrap();
+    assert_eq!(rig.conn.unsettled(rig.sessions[0], Role::Receiver), 0);
+
+    let (mut rig, link) = sending(plain(), |a| a);
+    rig.conn.begin_delivery(link, &SendParams::default()).unwrap();
+    rig.conn.send_chunk(link, Piece::Copy(b"x"), true).unwrap();
+    assert_eq!(rig.conn.unsettled(rig.sessions[0], Role::Sender), 1);
+    rig.send(Detach { handle: 0, closed: true, error: None });
+    assert_eq!(rig.conn.unsettled(rig.sessions[0], Role::Sender), 0);
+}
+
+#[test]
 fn a_long_error_never_hinders_a_disposition() {
     let mut rig = Rig::server_with(config(), Open { container_id: "p", max_frame_size: 512, ..Open::default() });
     rig.send(sender("in", 0));
