@@ -499,6 +499,7 @@ impl Client {
                 let _ = link;
             }
             Event::SenderFlow { token, drained, .. } => self.links[token as usize].drained += u32::from(drained),
+            Event::Drained { token, .. } => self.links[token as usize].drained += 1,
             Event::Transfer(transfer) => self.on_transfer(&transfer),
             Event::Disposition { session, ours, state, .. } => self.on_disposition(session, ours, state.as_ref()),
             Event::Closed { error, answered } => {
