@@ -1,0 +1,16 @@
+//! The history of what clients did and saw, and the checker that judges it (`spec/checker.md`, `docs/formats/history.md`).
+//!
+//! A client process writes one file of [`Event`]s; the bodies it sends say whose they are ([`body`]). [`check_files`] reads the files of
+//! all processes and says which invariants are broken. Must not know: the broker, or how files are opened.
+
+pub mod body;
+mod error;
+mod event;
+mod jsonl;
+mod scan;
+mod source;
+
+pub use error::HistoryError;
+pub use event::{BrokerChange, Counters, Event, Header, MessageId, XaVerb};
+pub use jsonl::{JsonlWriter, VERSION};
+pub use source::Source;
