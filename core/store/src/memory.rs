@@ -2,11 +2,7 @@
 //!
 //! One [`Memory`] is the store, with a [`MemoryStore`] handle for each shard. Batches become durable when the test says so, or
 //! at once. A crash keeps what is durable and, of the rest, any prefix of each shard's batches.
-// Without the standard library linked, the lint does not see the type.
-#![cfg_attr(
-    test,
-    expect(clippy::disallowed_types, reason = "the handles of all shards and the test share one store, on one thread")
-)]
+#![expect(clippy::disallowed_types, reason = "the handles of all shards and the test share one store, on one thread")]
 
 use crate::image::Image;
 use crate::{Batch, Event, Failure, LargeOp, Load, LoadLarge, Op, Recovered, Store, StoreStatus, Ticket};
