@@ -12,6 +12,7 @@ use packhorse_amqp10::message::MessageView;
 
 const CLIENTS: [&str; 3] = ["proton", "rhea", "qpid-jms"];
 
+#[expect(clippy::disallowed_methods, reason = "a test that replays files")]
 fn vector(client: &str, side: &str) -> Vec<u8> {
     let file: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors").join(client).join(side);
     std::fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
