@@ -395,3 +395,92 @@ fn zero_pieces(length: u64) -> Vec<Bytes> {
     }
     pieces
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::{IoDone, IoError};
+
+    fn supply(segment_bytes: u64, spares: u32) -> Supply {
+        Supply::new([0; 16], 1, 1, segment_bytes, spares, (1, 1))
+    }
+
+    /// Runs what there is until `until_us`, all of it at once; when, and what.
+    fn run(supply: &mut Supply, from_us: u64, until_us: u64) -> Vec<(u64, DiskOp)> {
+        let (mut now, mut done) = (from_us, Vec::new());
+        loop {
+            while let Some((part, op)) = supply.next_io(now) {
+                supply.on_io(part, Ok(IoDone::Done), now).unwrap();
+                done.push((now, op));
+            }
+            match supply.next_deadline() {
+                Some(at) if at <= until_us => now = at.max(now),
+                _ => return done,
+            }
+        }
+    }
+
+    #[test]
+    fn spares_are_pre_written_at_50_mb_a_second_and_then_no_more() {
+        let mut supply = supply(8 << 20, 2);
+        let done = run(&mut supply, 0, 10_000_000);
+        let written: Vec<u64> =
+            done.iter().filter(|(_, op)| matches!(op, DiskOp::Write { .. })).map(|(at, _)| *at).collect();
+        assert_eq!(written.len(), 16);
+        assert!(written.windows(2).all(|w| w[0] == w[1] || w[1] - w[0] == FILL_PACE_US), "{written:?}");
+        assert!(*written.last().unwrap() >= 14 * FILL_PACE_US);
+        assert_eq!(supply.pool.len(), 2);
+        // A spare that is used is made up for, and the segment made of it is allocated already.
+        let (segment, steps) = supply.plan(UNIT, 7, false, None);
+        assert_eq!((segment.size, supply.pool.len()), (8 << 20, 1));
+        assert!(matches!(steps[0], DiskOp::Rename { from: FileName::Pool(_), to: FileName::Segment(1) }));
+        assert!(steps.iter().all(|op| !matches!(op, DiskOp::Create { .. })));
+        run(&mut supply, 20_000_000, 30_000_000);
+        assert_eq!(supply.pool.len(), 2);
+    }
+
+    #[test]
+    fn a_segment_is_ready_when_all_its_steps_are_safe() {
+        let mut supply = supply(1 << 20, 0);
+        supply.want(UNIT, 5, 0);
+        supply.want(UNIT, 5, 0);
+        let mut kinds = Vec::new();
+        while let Some((part, op)) = supply.next_io(0) {
+            assert!(supply.next_io(0).is_none(), "one step after another");
+            assert!(supply.take(UNIT).is_none(), "it is not ready yet");
+            supply.on_io(part, Ok(IoDone::Done), 0).unwrap();
+            kinds.push(op.verb());
+        }
+        assert_eq!(kinds, ["create", "write", "sync"]);
+        let segment = supply.take(UNIT).expect("it is ready");
+        assert_eq!((segment.id, segment.offset, segment.size), (1, UNIT, 1 << 20));
+        assert!(supply.idle());
+    }
+
+    #[test]
+    fn a_full_disk_is_asked_again_and_other_errors_are_final() {
+        let error = |kind| Err(IoError { kind, text: "error".into() });
+        let mut supply = supply(1 << 20, 0);
+        supply.want(UNIT, 5, 0);
+        let (part, _) = supply.next_io(0).unwrap();
+        supply.on_io(part, error(IoErrorKind::NoSpace), 100).unwrap();
+        let (part, op) = supply.next_io(100).unwrap();
+        assert!(matches!(op, DiskOp::Unlink { name: FileName::Segment(1) }));
+        supply.on_io(part, Ok(IoDone::Done), 100).unwrap();
+        supply.want(UNIT, 5, 101);
+        assert!(supply.next_io(101).is_none(), "not at once");
+        let at = supply.next_deadline().unwrap();
+        supply.want(UNIT, 5, at);
+        let (part, op) = supply.next_io(at).unwrap();
+        assert!(matches!(op, DiskOp::Create { name: FileName::Segment(2), .. }));
+        assert!(supply.on_io(part, error(IoErrorKind::Other), at).is_err());
+    }
+
+    #[test]
+    fn a_block_that_no_ordinary_segment_holds_gets_its_own() {
+        let mut supply = supply(1 << 20, 0);
+        supply.want(5 << 20, 1, 0);
+        run(&mut supply, 0, 0);
+        assert_eq!(supply.take(5 << 20).map(|s| s.size - s.offset), Some(5 << 20));
+    }
+}

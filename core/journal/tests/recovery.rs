@@ -307,3 +307,55 @@ fn unused_segments_and_spares_are_used_again() {
     // Each start needs one segment; besides, one is ready and one spare.
     assert!(files <= 21 + 3, "{files} files");
 }
+
+#[test]
+fn any_flipped_bit_is_noticed_or_costs_one_body() {
+    let whole = stopped();
+    let names: Vec<FileName> = whole.names().collect();
+    let (mut seed, mut refused, mut costly) = (1u64, 0, 0);
+    let mut random = |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % below
+    };
+    for _ in 0..1500 {
+        let mut disk = whole.clone();
+        let name = names[random(names.len())];
+        let used = disk.content(name).unwrap().iter().rposition(|b| *b != 0).map_or(1, |at| at + 1);
+        let (at, bit) = (random(used), random(8));
+        disk.damage(name, at, |bytes| bytes[0] ^= 1 << bit);
+        match start(disk) {
+            Err(error) => {
+                assert_eq!(error.exit_code(), 65, "{name} byte {at}: {error}");
+                refused += 1;
+            }
+            Ok((sim, report)) => {
+                assert_eq!(report.messages, 10, "{name} byte {at}");
+                let (there, readable) = entries(&sim);
+                assert_eq!(there.len(), 10, "{name} byte {at}");
+                assert!(readable.len() >= 9, "{name} byte {at}: {readable:?}");
+                costly += 10 - readable.len();
+            }
+        }
+    }
+    assert!(refused > 50 && costly > 50, "{refused} refused, {costly} bodies lost");
+}
+
+#[test]
+fn a_segment_cut_short_is_noticed_when_confirmed_blocks_are_missing() {
+    let whole = stopped();
+    let (name, last) = block(&whole, 11);
+    for length in (0..last).step_by(1024) {
+        let mut disk = whole.clone();
+        let content = disk.content(name).unwrap()[..length].to_vec();
+        disk.plant(name, Some(content));
+        // Nothing is left that could prove anything once all later blocks are gone: what is there must be a prefix.
+        match start(disk) {
+            Ok((sim, report)) => {
+                let (there, readable) = entries(&sim);
+                assert_eq!(there, (0..report.messages).collect::<Vec<_>>(), "{length}");
+                assert_eq!(readable, there, "{length}");
+            }
+            Err(error) => assert_eq!(error.exit_code(), 65, "{length}: {error}"),
+        }
+    }
+}

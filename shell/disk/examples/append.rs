@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release -p packhorse-disk --example append -- [--dir DIR] [--window N] [--batch N] [--size BYTES] [--seconds S]`
 
-use packhorse_disk::{DiskStore, OpenOptions};
+use packhorse_disk::{DiskStore, OpenOptions, ShardStore};
 use packhorse_model::{ContentFormat, Head, HeadFlags, QueueId, QueueName, QueueSettings};
-use packhorse_store::{Batch, Event, Op, Store, Stored, Ticket};
+use packhorse_store::{Batch, Event, Load, Op, Store, Stored, Ticket};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -96,7 +96,69 @@ fn main() {
         status.written_bytes as f64 / took / 1e6,
         status.segments,
     );
+    load_all(&mut shard, report.run);
     store.shutdown().unwrap_or_else(|f| panic!("{}", f.what));
+}
+
+/// Stores a backlog and reads it back in pages.
+fn load_all(shard: &mut ShardStore, run: u64) {
+    let queue = QueueId(run | 1 << 40);
+    let mut batch = Batch::default();
+    batch.push(Op::QueueCreate {
+        id: queue,
+        name: QueueName::new("backlog").expect("a valid name"),
+        settings: QueueSettings::default(),
+        reserved: u64::MAX / 2,
+    });
+    let head = Head {
+        arrived_ms: 0,
+        ttl_ms: 0,
+        message_format: 0,
+        priority: 4,
+        flags: HeadFlags::PERSISTENT,
+        format: ContentFormat::Amqp10,
+    };
+    let body = [9u8; 1024];
+    let begin = Instant::now();
+    let messages = 200_000;
+    let mut ticket = Ticket(0);
+    for sequence in 0..messages {
+        let content = Stored::Body(batch.copy_body(&body));
+        batch.push(Op::Enqueue { queue, sequence, head, content, volatile: false });
+        if batch.ops().len() == 128 || sequence + 1 == messages {
+            while shard.unflushed_bytes() > 16 << 20 {
+                std::thread::park_timeout(Duration::from_millis(10));
+            }
+            ticket = shard.submit(std::mem::take(&mut batch));
+        }
+    }
+    let mut events = Vec::new();
+    while !events.iter().any(|e| matches!(e, Event::Durable { up_to } if *up_to == ticket)) {
+        std::thread::park_timeout(Duration::from_millis(10));
+        shard.poll(&mut events);
+    }
+    let stored = begin.elapsed().as_secs_f64();
+    let begin = Instant::now();
+    let mut from = 0;
+    while from < messages {
+        shard.load(Load { queue, level: 4, from, count: 4096, bytes: 1 << 20 });
+        events.clear();
+        while events.is_empty() {
+            std::thread::park_timeout(Duration::from_millis(10));
+            shard.poll(&mut events);
+        }
+        for event in &events {
+            let Event::Loaded(loaded) = event else { continue };
+            assert!(loaded.bodies.iter().all(|b| b.range.is_some()), "all bodies are whole");
+            from = loaded.bodies.last().map_or(messages, |b| b.sequence + 1);
+        }
+    }
+    let read = begin.elapsed().as_secs_f64();
+    println!(
+        "backlog of {messages}: in {:.0} msg/s, out {:.0} msg/s",
+        messages as f64 / stored,
+        messages as f64 / read
+    );
 }
 
 /// CPU time of this process so far, µs.

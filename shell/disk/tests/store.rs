@@ -301,6 +301,56 @@ fn relocated_entries_keep_their_body_across_shards() {
 }
 
 #[test]
+fn shards_in_threads_of_their_own_lose_nothing_that_was_confirmed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut s = open(dir.path());
+    let mut batch = Batch::default();
+    create(&mut batch, 1);
+    create(&mut batch, 2);
+    let ticket = s.shards[0].submit(batch);
+    s.wait_durable(0, ticket);
+    let threads: Vec<_> = s
+        .shards
+        .drain(..)
+        .enumerate()
+        .map(|(shard, mut handle)| {
+            let queue = if shard == 0 { 2 } else { 1 };
+            std::thread::spawn(move || {
+                let (mut sequence, mut confirmed) = (0, 0);
+                let first = handle.next_ticket().0;
+                // A window of 50 batches; the thread ends with some of them under way.
+                while confirmed < 2000 {
+                    if sequence < confirmed + 50 {
+                        let mut batch = Batch::default();
+                        enqueue(&mut batch, queue, sequence, &body(sequence));
+                        handle.submit(batch);
+                        sequence += 1;
+                    }
+                    let mut events = Vec::new();
+                    handle.poll(&mut events);
+                    for event in events {
+                        let Event::Durable { up_to } = event else { panic!("{event:?}") };
+                        confirmed = up_to.0 + 1 - first;
+                    }
+                }
+                (handle, confirmed, sequence)
+            })
+        })
+        .collect();
+    let ends: Vec<_> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+    drop(s);
+    let told: Vec<(u64, u64)> = ends.iter().map(|(_, confirmed, sent)| (*confirmed, *sent)).collect();
+    drop(ends);
+    let mut s = open(dir.path());
+    for (shard, (confirmed, sent)) in told.into_iter().enumerate() {
+        let there: Vec<u64> = s.recovered(shard).1.iter().map(|e| e.key.sequence).collect();
+        let n = there.len() as u64;
+        assert!((confirmed..=sent).contains(&n), "{n} of {confirmed} to {sent}");
+        assert_eq!(there, (0..n).collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn a_directory_has_one_user() {
     let dir = tempfile::tempdir().unwrap();
     let s = open(dir.path());
