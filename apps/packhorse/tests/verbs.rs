@@ -79,8 +79,9 @@ fn many_messages_go_through_in_order() {
     let broker = Broker::start(dir.path(), &[]);
     broker.done(&["send", "q", "x", "--count", "3000"]);
     assert_eq!(broker.queue("q")["ready"], 3000);
-    assert_eq!(broker.done(&["receive", "q", "--count", "2500"]).lines().count(), 2500);
-    assert_eq!(broker.done(&["receive", "q"]).lines().count(), 500);
+    assert_eq!(broker.done(&["receive", "q", "--count", "700"]).lines().count(), 700);
+    // Without a count: all that is there, in several rounds of credit.
+    assert_eq!(broker.done(&["receive", "q"]).lines().count(), 2300);
     assert_eq!(broker.queue("q")["acknowledged_total"], 3000);
 }
 
