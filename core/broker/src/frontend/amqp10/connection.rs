@@ -400,6 +400,10 @@ impl Connection {
                 }
                 // An error says that the engine has ended it already.
                 let _ = self.engine.detach(held.id, closed, None);
+                if !closed {
+                    // Its deliveries went back to their queues when the peer detached; nothing waits for a late word on them.
+                    self.engine.forget_deliveries(held.session, held.id);
+                }
                 self.links.remove(link as usize);
                 false
             }
@@ -515,10 +519,12 @@ impl Connection {
         self.say_farewell(queues);
         self.engine.flush(queues.mono_ms());
         let publishes = || self.links.iter().any(|(_, link)| matches!(link.kind, Kind::Producer(_)));
-        let paused = self.paused_by > 0 || self.choked && publishes();
+        let ours = self.paused_by > 0 || self.choked && publishes();
+        // A peer that does not read what it is told is not read either; that is its own silence, so it may be found idle.
+        let paused = ours || !self.engine.wants_read() && !self.engine.wants_close();
         if paused != self.paused && !self.over {
             self.paused = paused;
-            self.engine.set_reading(!paused, queues.mono_ms());
+            self.engine.set_reading(!ours, queues.mono_ms());
             queues.out.push(Effect::Reading { connection: self.id, paused });
         }
         if self.over {
@@ -552,8 +558,10 @@ impl Connection {
     /// True: links that were blocked go on, and a turn must follow.
     pub(crate) fn written(&mut self, queues: &mut Queues, count: usize) -> bool {
         self.engine.advance_output(count);
+        // Reading may go on; the end of the turn that follows says so.
+        let resumes = self.paused && self.engine.wants_read();
         if self.blocked.is_empty() || self.engine.output_len() > self.limits.output_bytes / 2 {
-            return false;
+            return resumes;
         }
         self.unblock(queues, None);
         true
