@@ -127,8 +127,8 @@ pub(crate) enum Body {
     Relocated { to: EntryKey, level: u8, done: bool },
     /// A link of this name is being attached: an older one elsewhere is to give way.
     Steal { link: LinkName, by: LinkRef },
-    /// None is left there.
-    Stolen { by: LinkRef },
+    /// None is left there, on shard `from`.
+    Stolen { by: LinkRef, from: ShardId },
 }
 
 /// What makes a link the same link: both containers (one is ours), name and role. `user` keeps others from taking it.

@@ -67,6 +67,8 @@ pub struct Shard<S> {
     /// Something happened outside a turn that a turn must follow.
     wake: bool,
     stop_at_us: Option<u64>,
+    /// The same while it is waited for.
+    stop_deadline_us: Option<u64>,
     stopped: bool,
     failed: bool,
     /// The store is so far behind that publishing connections are not read.
@@ -91,6 +93,7 @@ impl<S: Store> Shard<S> {
             recovery: Recovery::default(),
             wake: false,
             stop_at_us: None,
+            stop_deadline_us: None,
             stopped: false,
             failed: false,
             choked: false,
@@ -170,7 +173,10 @@ impl<S: Store> Shard<S> {
             Input::Admin { id, command } => self.queues.command(id, command),
             Input::Mail(mail) => self.on_mail(*mail),
             Input::Stop => {
-                self.stop_at_us.get_or_insert(now.mono_us + STOP_PATIENCE_US);
+                if self.stop_at_us.is_none() {
+                    self.stop_at_us = Some(now.mono_us + STOP_PATIENCE_US);
+                    self.stop_deadline_us = self.stop_at_us;
+                }
                 let slots: Vec<u32> = self.connections.iter().map(|(slot, _)| slot as u32).collect();
                 for slot in slots {
                     self.at(slot, |c, queues| c.stop(queues, "amqp:connection:forced", "the broker is stopping"));
@@ -184,7 +190,9 @@ impl<S: Store> Shard<S> {
         match mail.0 {
             Body::Request { queue, request } => self.queues.on_request(queue, request),
             Body::Answer { to, answer } => self.queues.answers.push((to, answer)),
-            Body::Want { name, settings } => self.queues.create(name, settings),
+            Body::Want { name, settings } => {
+                self.queues.create(name, settings);
+            }
             Body::Own { id, name, settings } => self.queues.own(id, name, settings),
             Body::Exists { id, name, settings } => self.queues.exists(id, name, settings),
             Body::Gone { id } => self.queues.gone(id),
@@ -199,17 +207,27 @@ impl<S: Store> Shard<S> {
             Body::Reserved { from, to, level } => self.queues.on_reserved(from, to, level),
             Body::Relocated { to, level, done } => self.queues.relocated(to, level, done),
             Body::Steal { link, by } => {
-                if let Some(old) = self.queues.names.remove(&link) {
+                if let Some(old) = self.queues.names.get(&link).copied()
+                    && !self.outlives(old, by)
+                {
+                    self.queues.names.remove(&link);
                     self.queues.steal(old);
                 }
                 // The answer goes out behind what the old link's end has sent.
                 self.settle_answers();
-                self.queues.mail(by.shard, Body::Stolen { by });
+                self.queues.mail(by.shard, Body::Stolen { by, from: self.queues.shard });
             }
-            Body::Stolen { by } => {
-                self.link(by, |c, queues| c.stolen_elsewhere(queues, by));
+            Body::Stolen { by, from } => {
+                self.link(by, |c, queues| c.stolen_elsewhere(queues, by, from));
             }
         }
+    }
+
+    /// Two links of one name attached at the same time on two shards, each asking the other to give way: the later connection
+    /// keeps the name. (If both gave way, clients that come back together would never hold it.)
+    fn outlives(&self, old: LinkRef, by: LinkRef) -> bool {
+        let held = self.connections.get(old.slot as usize).filter(|held| held.connection.id() == old.connection);
+        old.connection > by.connection && held.is_some_and(|held| held.connection.asks_to_steal(old, by.shard))
     }
 
     // ---- connections ----
@@ -429,7 +447,12 @@ impl<S: Store> Shard<S> {
             return;
         }
         let patience_over = now.mono_us >= at;
-        if (self.connections.len() == self.over.len() || patience_over) && self.queues.due.len() == 0 {
+        if self.connections.len() > self.over.len() && !patience_over {
+            return;
+        }
+        // From here on the store is waited for, and its word starts a turn.
+        self.stop_deadline_us = None;
+        if self.queues.all_durable() {
             self.stopped = true;
             out.push(Effect::Stopped);
         }
@@ -441,8 +464,7 @@ impl<S: Store> Shard<S> {
             return Some(0);
         }
         let alarm = self.alarms.peek().map(|Reverse((at, ..))| at * 1000);
-        let stop = self.stop_at_us.filter(|_| !self.stopped);
-        [alarm, stop, self.queues.next_deadline()].into_iter().flatten().min()
+        [alarm, self.stop_deadline_us, self.queues.next_deadline()].into_iter().flatten().min()
     }
 
     // ---- bytes out ----

@@ -12,7 +12,7 @@ use crate::mail::{Body, LinkRef, Request};
 use crate::queues::Queues;
 use packhorse_amqp10::codec::{Error, SenderSettleMode};
 use packhorse_amqp10::engine::{AttachEvent, LinkReply};
-use packhorse_model::{Address, QueueId};
+use packhorse_model::{Address, QueueId, ShardId};
 use packhorse_queue::ConsumerId;
 
 impl Connection {
@@ -54,7 +54,8 @@ impl Connection {
         }
         if queues.config.shards > 1 {
             if let Some(Kind::Pending(pending)) = self.link_mut(token).map(|link| &mut link.kind) {
-                pending.stealing = queues.config.shards - 1;
+                let all = u64::MAX >> (64 - u32::from(queues.config.shards));
+                pending.stealing = all & !bit(queues.shard);
             }
             queues.mail_others(|| Body::Steal { link: name.clone(), by: me });
         }
@@ -66,11 +67,18 @@ impl Connection {
         self.go_on(queues, token);
     }
 
+    /// Whether this link waits for `shard` to say that it has no older one. The mailboxes keep their order: then whatever
+    /// is attached there did not know of this link yet.
+    pub(crate) fn asks_to_steal(&self, of: LinkRef, shard: ShardId) -> bool {
+        let link = self.link(token(of.link, of.generation));
+        matches!(link.map(|link| &link.kind), Some(Kind::Pending(pending)) if pending.stealing & bit(shard) != 0)
+    }
+
     /// Another shard has no older link of this name (any more).
-    pub(crate) fn stolen_elsewhere(&mut self, queues: &mut Queues, to: LinkRef) {
+    pub(crate) fn stolen_elsewhere(&mut self, queues: &mut Queues, to: LinkRef, from: ShardId) {
         let token = token(to.link, to.generation);
         if let Some(Kind::Pending(pending)) = self.link_mut(token).map(|link| &mut link.kind) {
-            pending.stealing = pending.stealing.saturating_sub(1);
+            pending.stealing &= !bit(from);
             self.go_on(queues, token);
         }
     }
@@ -84,7 +92,7 @@ impl Connection {
         let me = self.me_at(token);
         let Some(link) = self.link(token) else { return };
         let Kind::Pending(pending) = &link.kind else { return };
-        if pending.stealing > 0 {
+        if pending.stealing != 0 {
             return;
         }
         let Some(known) = queues.directory.by_name(pending.queue.as_str()) else {
@@ -172,4 +180,9 @@ impl Connection {
         let error = Error { condition: why.condition, description: Some(&why.why), info: None };
         let _ = self.engine.refuse_link(id, &error);
     }
+}
+
+/// A shard in a set of at most 64.
+fn bit(shard: ShardId) -> u64 {
+    1 << shard.0
 }

@@ -45,8 +45,8 @@ pub(crate) struct Pending {
     pub(crate) kept: Kept,
     /// We receive: the peer is a producer.
     pub(crate) receiver: bool,
-    /// Shards that have not yet said that no older link of this name is left there.
-    pub(crate) stealing: u16,
+    /// Shards that have not yet said that no older link of this name is left there, a bit each.
+    pub(crate) stealing: u64,
 }
 
 /// A link on which the peer sends.
