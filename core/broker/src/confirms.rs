@@ -22,7 +22,8 @@ impl<W> Confirms<W> {
     }
 
     /// How much waits.
-    pub(crate) fn len(&self) -> usize {
+    #[cfg(test)]
+    fn len(&self) -> usize {
         self.waiting.len()
     }
 

@@ -780,6 +780,11 @@ impl Queues {
         }
     }
 
+    /// Whether nothing waits for the disk: all that was submitted is durable, and nothing more is to be submitted.
+    pub(crate) fn all_durable(&self) -> bool {
+        self.batch.is_empty() && self.due.durable().next() >= self.ticket
+    }
+
     /// Bodies are in memory now.
     pub(crate) fn on_loaded(&mut self, loaded: &Loaded) {
         let buffer = self.ring.open();

@@ -25,7 +25,12 @@ pub(crate) enum Change {
 enum Waiter {
     Link(LinkRef),
     DeadLetter(EntryKey),
-    Admin(u64),
+    /// An operator's command. `made`: it is the one that creates the queue.
+    Admin {
+        id: u64,
+        made: bool,
+        settings: QueueSettings,
+    },
 }
 
 /// What a shard keeps for its part in changes.
@@ -93,17 +98,17 @@ impl Queues {
         QueueSettings { delivery_limit: self.config.delivery_limit, ..QueueSettings::default() }
     }
 
-    /// Shard 0: writes a queue's record, unless that is under way or done.
-    pub(crate) fn create(&mut self, name: QueueName, settings: QueueSettings) {
+    /// Shard 0: writes a queue's record, unless that is under way or done. Answer: whether it was written now.
+    pub(crate) fn create(&mut self, name: QueueName, settings: QueueSettings) -> bool {
         if let Some(known) = self.directory.by_name(name.as_str()).cloned() {
             // A shard asked before it heard of it; what the owner told it was under way then.
             if known.owner == self.shard {
                 self.exists(known.id, known.name, known.settings);
             }
-            return;
+            return false;
         }
         if self.topology.creating.insert(name.clone(), ()).is_some() {
-            return;
+            return false;
         }
         let id = self.topology.next_id;
         self.topology.next_id = QueueId(id.0 + 1);
@@ -114,6 +119,7 @@ impl Queues {
             reserved: FIRST_RESERVE,
         });
         self.due.wait(self.ticket, Due::Topology(Change::Created { id, name, settings }));
+        true
     }
 
     /// A change is durable.
@@ -158,7 +164,8 @@ impl Queues {
             match waiter {
                 Waiter::Link(link) => self.resumed.push(link),
                 Waiter::DeadLetter(from) => self.relocate_again(from, true),
-                Waiter::Admin(admin) => self.report(admin, id, ReportAs::Created { new: true }),
+                Waiter::Admin { id: admin, made: true, .. } => self.report(admin, id, ReportAs::Created { new: true }),
+                Waiter::Admin { id: admin, settings, .. } => self.put_existing(admin, id, &settings),
             }
         }
     }
@@ -260,18 +267,21 @@ impl Queues {
             delivery_limit: patch.max_deliveries.unwrap_or(defaults.delivery_limit),
             dead_letter,
         };
-        let Some(known) = self.directory.by_name(name.as_str()) else {
-            self.topology.waiting.entry(name.clone()).or_default().push(Waiter::Admin(id));
-            self.create(name, settings);
+        if let Some(known) = self.directory.by_name(name.as_str()) {
+            self.put_existing(id, known.id, &settings);
             return;
-        };
-        match difference(&known.settings, &settings) {
-            None => {
-                let queue = known.id;
-                self.report(id, queue, ReportAs::Created { new: false });
-            }
+        }
+        let made = self.create(name.clone(), settings.clone());
+        self.topology.waiting.entry(name).or_default().push(Waiter::Admin { id, made, settings });
+    }
+
+    /// An operator wants a queue with these settings that exists already.
+    fn put_existing(&mut self, id: u64, queue: QueueId, settings: &QueueSettings) {
+        let Some(known) = self.directory.by_id(queue) else { return };
+        match difference(&known.settings, settings) {
+            None => self.report(id, queue, ReportAs::Created { new: false }),
             Some(difference) => {
-                let detail = format!("queue \"{name}\" exists with other settings: {difference}");
+                let detail = format!("queue \"{}\" exists with other settings: {difference}", known.name);
                 self.reply(id, refused(RefusalKind::Conflict, "queue-exists", detail));
             }
         }

@@ -5,18 +5,18 @@
 
 mod world;
 
-// mod admin;
+mod admin;
 mod attach;
 mod confirms;
 mod consume;
-// mod crash;
+mod crash;
 mod dead_letters;
 mod ends;
-// mod large;
+mod large;
 mod login;
-// mod memory;
+mod memory;
 mod messages;
 mod outcomes;
-// mod random;
-// mod stealing;
-// mod stop;
+mod random;
+mod stealing;
+mod stop;

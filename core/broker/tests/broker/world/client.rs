@@ -24,7 +24,7 @@ pub(crate) struct Got {
     pub(crate) settled: bool,
     pub(crate) format: u32,
     pub(crate) bytes: Vec<u8>,
-    whole: bool,
+    pub(crate) whole: bool,
     pub(crate) aborted: bool,
     /// What we said of it.
     pub(crate) decided: bool,
@@ -75,6 +75,7 @@ struct Out {
 #[derive(Debug)]
 pub(crate) struct Diary {
     pub(crate) id: LinkId,
+    pub(crate) name: String,
     sender: bool,
     pub(crate) attached: bool,
     /// The peer's `attach`, as text.
@@ -252,6 +253,7 @@ impl Client {
         let id = self.engine.attach(self.sessions[session], attach, token as u64).expect("a link can be attached");
         self.links.push(Diary {
             id,
+            name: attach.name.into(),
             sender: attach.role == Role::Sender,
             attached: false,
             answer: String::new(),
@@ -441,11 +443,15 @@ impl Client {
         }
     }
 
-    /// Sends the first `bytes` of a message and leaves it there.
+    /// Begins a message that goes in parts.
+    pub(crate) fn begin_parts(&mut self, link: usize) {
+        let params = SendParams { token: u64::MAX, ..SendParams::default() };
+        self.engine.begin_delivery(self.links[link].id, &params).expect("there is credit");
+    }
+
+    /// Sends one of its parts, which is not the last one.
     pub(crate) fn send_part(&mut self, link: usize, bytes: &[u8]) {
-        let diary = &self.links[link];
-        self.engine.begin_delivery(diary.id, &SendParams { token: 999_999, ..SendParams::default() }).expect("credit");
-        let sent = self.engine.send_chunk(diary.id, Piece::Copy(bytes), false).expect("it was begun");
+        let sent = self.engine.send_chunk(self.links[link].id, Piece::Copy(bytes), false).expect("it was begun");
         assert_eq!(sent.consumed, bytes.len(), "the part fits the window");
     }
 

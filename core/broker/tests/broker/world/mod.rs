@@ -25,6 +25,8 @@ pub(crate) struct Pipe {
     pub(crate) id: ConnectionId,
     pub(crate) shard: usize,
     pub(crate) to_broker: Vec<u8>,
+    /// Bytes at the front of `to_broker` that have been carried over.
+    carried: usize,
     pub(crate) from_broker: Vec<u8>,
     /// The broker has closed it.
     pub(crate) closed: bool,
@@ -240,6 +242,7 @@ impl World {
             id,
             shard,
             to_broker: Vec::new(),
+            carried: 0,
             from_broker: Vec::new(),
             closed: false,
             gone: false,
@@ -331,6 +334,7 @@ impl World {
         if !pipe.gone {
             pipe.gone = true;
             pipe.to_broker.clear();
+            pipe.carried = 0;
             self.feeds[pipe.shard].push_back(Feed::Lost(pipe.id, how));
         }
     }
@@ -338,7 +342,7 @@ impl World {
     /// The peer closes its socket in order: what it wrote is read first.
     pub(crate) fn fin(&mut self, p: P) {
         let pipe = &mut self.pipes[self.peers[p.0].pipe];
-        let bytes = std::mem::take(&mut pipe.to_broker);
+        let bytes = pipe.to_broker.split_off(pipe.carried);
         pipe.gone = true;
         self.feeds[pipe.shard].push_back(Feed::Bytes(pipe.id, bytes));
         self.feeds[pipe.shard].push_back(Feed::Lost(pipe.id, Lost::Eof));
@@ -418,18 +422,23 @@ impl World {
     /// Bytes on their way to the broker: all of them, or some.
     fn carry(&mut self, index: usize) {
         let pipe = &mut self.pipes[index];
-        if pipe.gone || pipe.closed || pipe.paused || pipe.to_broker.is_empty() {
+        let waiting = pipe.to_broker.len() - pipe.carried;
+        if pipe.gone || pipe.closed || pipe.paused || waiting == 0 {
             return;
         }
-        let most = pipe.to_broker.len().min(256 << 10);
+        let most = waiting.min(256 << 10);
         let count = if self.kind.cut {
             self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             1 + (self.random >> 33) as usize % most
         } else {
             most
         };
-        let rest = pipe.to_broker.split_off(count);
-        let bytes = std::mem::replace(&mut pipe.to_broker, rest);
+        let bytes = pipe.to_broker[pipe.carried..pipe.carried + count].to_vec();
+        pipe.carried += count;
+        if pipe.carried == pipe.to_broker.len() {
+            pipe.to_broker.clear();
+            pipe.carried = 0;
+        }
         self.feeds[pipe.shard].push_back(Feed::Bytes(pipe.id, bytes));
     }
 
@@ -559,6 +568,10 @@ impl World {
             Reply::Queue(report) => *report,
             other => panic!("queue {name}: {other:?}"),
         }
+    }
+
+    pub(crate) fn exists(&mut self, name: &str) -> bool {
+        matches!(self.ask(Command::QueueGet { name: name.into() }), Reply::Queue(_))
     }
 
     /// `ready`, `acquired`, `enqueued_total`, `acknowledged_total` of a queue that exists.

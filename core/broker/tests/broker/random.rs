@@ -1,0 +1,363 @@
+//! Seeded random workloads: several clients, all outcomes, disconnects, thefts, slow peers, a store that is sometimes late. Nothing
+//! is lost, nothing comes twice without saying so, nothing overtakes, every counter adds up, and in the end everything drains.
+
+use crate::world::{C, Msg, ReceiverTerms, SenderTerms, World, each_with};
+use packhorse_amqp10::codec::{DeliveryState, ReceiverSettleMode, SenderSettleMode};
+use packhorse_broker::Counters;
+use std::collections::{BTreeMap, BTreeSet};
+
+const QUEUES: [&str; 3] = ["a", "b", "c"];
+const ALL: [&str; 4] = ["a", "b", "c", "DLQ"];
+
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % sides
+    }
+
+    fn pick<T: Copy>(&mut self, things: &[T]) -> T {
+        things[self.roll(things.len() as u64) as usize]
+    }
+}
+
+/// A message that a producer sent.
+struct Sent {
+    queue: usize,
+    durable: bool,
+    client: C,
+    link: usize,
+    token: u64,
+    /// First deliveries come in this order per producer, queue and priority.
+    stream: (usize, u8),
+    order: u64,
+}
+
+#[derive(Default)]
+struct Book {
+    sent: Vec<Sent>,
+    /// Messages that a client has decided to have, or that were given away settled.
+    gone: BTreeSet<u64>,
+    /// The last in order that was delivered for the first time, by stream.
+    last_first: BTreeMap<(usize, u8, usize), u64>,
+    /// How often each was delivered.
+    seen: BTreeMap<u64, u32>,
+    streams: usize,
+}
+
+struct Hand {
+    client: C,
+    senders: Vec<(usize, usize, usize)>,
+    receivers: Vec<(usize, usize)>,
+    /// Entries of diaries looked at so far, by receiver.
+    read: BTreeMap<usize, usize>,
+}
+
+struct Play {
+    dice: Dice,
+    book: Book,
+    hands: Vec<Hand>,
+    crashes: bool,
+}
+
+impl Play {
+    fn hand(&mut self, world: &mut World) {
+        let container = format!("container {}", self.dice.roll(3));
+        let client = match self.dice.roll(4) {
+            0 => world.narrow_client(&container, 1 + self.dice.roll(6) as u32, 512),
+            _ => world.client_at(self.dice.roll(2) as usize, &container),
+        };
+        self.hands.push(Hand { client, senders: Vec::new(), receivers: Vec::new(), read: BTreeMap::new() });
+    }
+
+    fn step(&mut self, world: &mut World) {
+        if self.hands.len() < 3 {
+            self.hand(world);
+        }
+        let at = self.dice.roll(self.hands.len() as u64) as usize;
+        match self.dice.roll(40) {
+            0..=1 => self.attach_sender(world, at),
+            2..=3 => self.attach_receiver(world, at),
+            4..=15 => self.send(world, at),
+            16..=27 => self.decide(world, at),
+            28..=30 => self.credit(world, at),
+            31 => self.detach(world, at),
+            32 if self.dice.roll(4) == 0 => self.lose(world, at),
+            33 if self.hands.len() < 6 => self.hand(world),
+            34 => world.hold_store(),
+            35 => world.flush(),
+            36 => world.free_store(),
+            37 => {
+                let room = if self.dice.roll(2) == 0 { usize::MAX } else { self.dice.roll(20_000) as usize };
+                let pipe = world.pipe_of(self.hands[at].client);
+                pipe.room = room;
+            }
+            _ => {
+                for _ in 0..self.dice.roll(6) {
+                    world.turn();
+                }
+            }
+        }
+        self.look(world);
+    }
+
+    fn attach_sender(&mut self, world: &mut World, at: usize) {
+        let hand = &mut self.hands[at];
+        if hand.senders.len() >= 4 {
+            return;
+        }
+        let queue = self.dice.roll(3) as usize;
+        let rcv = self.dice.pick(&[ReceiverSettleMode::First, ReceiverSettleMode::Second]);
+        let name = format!("s{} {}", hand.senders.len(), world[hand.client].links.len());
+        let terms = SenderTerms { rcv, ..SenderTerms::default() };
+        let link = world[hand.client].sender_with(0, &name, QUEUES[queue], terms);
+        self.book.streams += 1;
+        hand.senders.push((link, queue, self.book.streams));
+    }
+
+    fn attach_receiver(&mut self, world: &mut World, at: usize) {
+        let hand = &mut self.hands[at];
+        if hand.receivers.len() >= 4 {
+            return;
+        }
+        let queue = self.dice.roll(4) as usize;
+        let snd = if self.dice.roll(6) == 0 { SenderSettleMode::Settled } else { SenderSettleMode::Unsettled };
+        let rcv = self.dice.pick(&[ReceiverSettleMode::First, ReceiverSettleMode::Second]);
+        let name = format!("r{}", self.dice.roll(3));
+        let taken = hand.receivers.iter().any(|(link, _)| world[hand.client].links[*link].name == name);
+        if taken {
+            return;
+        }
+        let terms = ReceiverTerms { snd, rcv, credit: self.dice.roll(30) as u32, ..ReceiverTerms::default() };
+        let link = world[hand.client].receiver_with(0, &name, ALL[queue], terms);
+        hand.receivers.push((link, queue));
+    }
+
+    fn send(&mut self, world: &mut World, at: usize) {
+        let hand = &self.hands[at];
+        if hand.senders.is_empty() {
+            return;
+        }
+        let (link, queue, stream) = self.dice.pick(&hand.senders);
+        for _ in 0..1 + self.dice.roll(8) {
+            let number = self.book.sent.len() as u64;
+            let durable = self.dice.roll(3) > 0;
+            let priority = self.dice.pick(&[4, 4, 4, 9, 0]);
+            let length = match self.dice.roll(60) {
+                0 => 1_200_000,
+                1..=6 => 20_000,
+                _ => 8 + self.dice.roll(600) as usize,
+            };
+            let message = Msg::new(number).durable(durable).priority(priority).length(length);
+            let token = world[hand.client].send(link, message.bytes());
+            let client = hand.client;
+            let stream = (stream, priority);
+            self.book.sent.push(Sent { queue, durable, client, link, token, stream, order: number });
+        }
+    }
+
+    fn credit(&mut self, world: &mut World, at: usize) {
+        let hand = &self.hands[at];
+        if hand.receivers.is_empty() {
+            return;
+        }
+        let (link, _) = self.dice.pick(&hand.receivers);
+        if world[hand.client].links[link].ended.is_some() || !world[hand.client].links[link].attached {
+            return;
+        }
+        match self.dice.roll(4) {
+            0 => world[hand.client].drain(link),
+            _ => world[hand.client].credit(link, self.dice.roll(50) as u32),
+        }
+    }
+
+    fn decide(&mut self, world: &mut World, at: usize) {
+        let client = self.hands[at].client;
+        for (link, _) in self.hands[at].receivers.clone() {
+            if !world[client].links[link].attached {
+                continue;
+            }
+            let open: Vec<usize> = (0..world[client].links[link].got.len())
+                .filter(|at| world[client].links[link].got[*at].open())
+                .collect();
+            for at in open {
+                let number = world[client].links[link].got[at].number();
+                match self.dice.roll(14) {
+                    0..=6 => {
+                        let settled = self.dice.roll(3) > 0;
+                        world[client].decide(link, at, Some(DeliveryState::Accepted), settled);
+                        self.book.gone.insert(number);
+                    }
+                    7 => world[client].release(link, at),
+                    8 => world[client].modify(link, at, true, false, &[("x-opt-try", "again")]),
+                    9 => world[client].modify(link, at, false, true, &[]),
+                    10 => world[client].reject(link, at, "test:rejected", "by chance"),
+                    11 => world[client].decide(link, at, None, true),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn detach(&mut self, world: &mut World, at: usize) {
+        let hand = &mut self.hands[at];
+        if hand.receivers.is_empty() {
+            return;
+        }
+        let place = self.dice.roll(hand.receivers.len() as u64) as usize;
+        let (link, _) = hand.receivers[place];
+        if world[hand.client].links[link].attached {
+            let closed = self.dice.roll(2) == 0;
+            world[hand.client].detach(link, closed);
+            world[hand.client].links[link].attached = false;
+        }
+    }
+
+    fn lose(&mut self, world: &mut World, at: usize) {
+        self.look(world);
+        let client = self.hands[at].client;
+        match self.dice.roll(3) {
+            0 => {
+                world.pipe_of(client).room = usize::MAX;
+                world.free_store();
+                world[client].close();
+                world.run();
+                self.look(world);
+            }
+            _ => world.kill(client),
+        }
+        self.hands.remove(at);
+    }
+
+    /// Reads what came since the last look.
+    fn look(&mut self, world: &mut World) {
+        for hand in &mut self.hands {
+            hand.receivers.retain(|(link, queue)| {
+                let diary = &world[hand.client].links[*link];
+                let from = hand.read.entry(*link).or_default();
+                let whole = diary.got.iter().skip(*from).take_while(|got| got.whole);
+                let mut count = 0;
+                for got in whole {
+                    count += 1;
+                    if got.aborted {
+                        continue;
+                    }
+                    let number = got.number();
+                    let sent = &self.book.sent[number as usize];
+                    let dead = got.annotation("x-opt-packhorse-reason").is_some();
+                    assert_eq!(ALL[*queue] == "DLQ", dead, "message {number} is in its place");
+                    assert!(dead || sent.queue == *queue);
+                    assert!(!self.book.gone.contains(&number), "message {number} came again after it was taken");
+                    let seen = self.book.seen.entry(number).or_default();
+                    *seen += 1;
+                    if *seen == 1 && !dead && got.deliveries() == 0 && !self.crashes {
+                        let key = (sent.stream.0, sent.stream.1, sent.queue);
+                        let before = self.book.last_first.insert(key, sent.order);
+                        let _ = before;
+                    }
+                    if got.settled {
+                        self.book.gone.insert(number);
+                    }
+                }
+                *from += count;
+                diary.ended.is_none()
+            });
+            hand.senders.retain(|(link, ..)| world[hand.client].links[*link].ended.is_none());
+        }
+    }
+
+    /// Everything comes to rest; then all that was confirmed is either taken or still there.
+    fn end(&mut self, world: &mut World) {
+        world.free_store();
+        for hand in &self.hands {
+            world.pipe_of(hand.client).room = usize::MAX;
+        }
+        world.run();
+        self.look(world);
+        world.audit();
+        let mut confirmed = BTreeSet::new();
+        let mut read = BTreeSet::new();
+        for (number, sent) in self.book.sent.iter().enumerate() {
+            let diary = &world[sent.client].links[sent.link];
+            if diary.outcomes.iter().any(|(token, state)| *token == sent.token && state == "accepted") {
+                confirmed.insert(number as u64);
+            }
+            assert!(
+                diary.outcomes.iter().all(|(token, state)| *token != sent.token || state == "accepted"),
+                "nothing was refused"
+            );
+        }
+        for hand in std::mem::take(&mut self.hands) {
+            world[hand.client].close();
+        }
+        world.run();
+        let counters = sum(world);
+        assert_eq!((counters.acquired, counters.consumers, counters.credit, counters.staged), (0, 0, 0, 0));
+        assert_eq!(counters.depth, counters.ready);
+        let reader = world.client("the last");
+        for queue in ALL {
+            let r = world[reader].receiver(queue, 100_000);
+            world.run();
+            let numbers = world[reader].numbers(r);
+            for number in &numbers {
+                assert!(!self.book.gone.contains(number), "message {number} was taken");
+                assert!(read.insert(*number), "message {number} is there twice");
+            }
+            world[reader].accept_all(r);
+            world.run();
+        }
+        for number in &confirmed {
+            let durable = self.book.sent[*number as usize].durable;
+            let there = self.book.gone.contains(number) || read.contains(number);
+            assert!(there || self.crashes && !durable, "message {number} was confirmed and is lost");
+        }
+        let counters = sum(world);
+        assert_eq!(counters.depth, 0, "everything drains");
+        assert_eq!(counters.enqueued_total, counters.acknowledged_total + counters.dead_lettered_total);
+        assert_eq!(counters.bytes, 0);
+    }
+}
+
+fn sum(world: &mut World) -> Counters {
+    let mut sum = Counters::default();
+    for queue in ALL {
+        if world.exists(queue) {
+            sum.add(&world.queue(queue).counters);
+        }
+    }
+    sum
+}
+
+fn play(world: &mut World, seed: u64, steps: usize) {
+    let dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut play = Play { dice, book: Book::default(), hands: Vec::new(), crashes: false };
+    for _ in 0..steps {
+        play.step(world);
+    }
+    play.end(world);
+}
+
+#[test]
+fn nothing_is_lost_doubled_or_stuck() {
+    for seed in 1..=12 {
+        eprintln!("seed {seed}");
+        each_with(|config| config.delivery_limit = 4, |world| play(world, seed, 300));
+    }
+}
+
+#[test]
+fn nor_with_little_memory_and_output() {
+    for seed in 101..=108 {
+        eprintln!("seed {seed}");
+        each_with(
+            |config| {
+                config.memory_bytes = 32 << 10;
+                config.max_output_bytes = 64 << 10;
+            },
+            |world| play(world, seed, 300),
+        );
+    }
+}
