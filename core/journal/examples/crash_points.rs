@@ -1,23 +1,28 @@
 //! Crashes the journal at every disk operation of its workloads and prints what was recovered.
 //!
-//! `cargo run -p packhorse-journal --features sim --example crash_points -- [--seeds N] [--workload NAME] [--seed N] [--op N]`
+//! `cargo run -p packhorse-journal --features sim --example crash_points --
+//! [--quick] [--seeds N] [--workload NAME] [--seed N] [--op N]`
 
-use packhorse_journal::sim::{Workload, crash_everywhere, workloads};
+use packhorse_journal::sim::{Points, Workload, crash_everywhere, workloads};
 use std::process::ExitCode;
 
 #[expect(clippy::disallowed_methods, reason = "this is a program: its arguments come from the command line")]
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
-    let (mut only, mut seeds, mut op) = (None, 1..2, None);
+    let (mut only, mut seeds, mut points) = (None, 1..2, Points::All);
     while let Some(name) = args.next() {
+        if name == "--quick" {
+            points = Points::Each(5);
+            continue;
+        }
         let value = args.next().unwrap_or_default();
         let number = || value.parse::<u64>().unwrap_or_else(|_| panic!("{name} needs a number, not {value:?}"));
         match name.as_str() {
             "--workload" => only = Some(value),
             "--seed" => seeds = number()..number() + 1,
             "--seeds" => seeds = 1..number() + 1,
-            "--op" => op = Some(number()),
-            _ => panic!("unknown option {name}; there are --workload, --seed, --seeds and --op"),
+            "--op" => points = Points::One(number()),
+            _ => panic!("unknown option {name}; there are --quick, --workload, --seed, --seeds and --op"),
         }
     }
     let chosen: Vec<Workload> =
@@ -28,7 +33,7 @@ fn main() -> ExitCode {
     for workload in &chosen {
         let (mut ops, mut starts, mut failures) = (0, 0, Vec::new());
         for seed in seeds.clone() {
-            let tally = crash_everywhere(workload, seed, op);
+            let tally = crash_everywhere(workload, seed, points);
             ops += tally.disk_ops;
             starts += tally.recoveries;
             passed += tally.passed;

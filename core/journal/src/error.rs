@@ -92,7 +92,10 @@ impl fmt::Display for JournalError {
                 )
             }
             JournalError::Fault { op, path, error } => {
-                write!(f, "the disk failed to {op} {path}: {error}; check the disk, then start again")
+                write!(
+                    f,
+                    "the disk failed to {op} {path}: {error}; check the disk and the permissions, then start again"
+                )
             }
             JournalError::NoSpace { needed, path } => write!(
                 f,

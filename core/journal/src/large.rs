@@ -101,6 +101,11 @@ impl LargeFiles {
         self.files.get_mut(&id).unwrap_or_else(|| panic!("large message {} was not begun", id.0))
     }
 
+    /// Whether this one is not safe yet, or given up.
+    pub(crate) fn under_way(&self, id: LargeId) -> bool {
+        self.files.contains_key(&id)
+    }
+
     /// Whether no file has anything to do.
     pub(crate) fn quiet(&self) -> bool {
         self.ready.is_empty() && self.files.values().all(|f| f.running.is_none() && f.again.is_none())

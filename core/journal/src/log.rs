@@ -224,12 +224,18 @@ impl Log {
     }
 
     /// Takes a shard's batch. It becomes durable in the order of all submissions.
+    ///
+    /// # Panics
+    /// When it refers to a large message that is still being written: what it confirms could be lost.
     pub fn submit(&mut self, shard: ShardId, mut batch: Encoded, now: Now) -> Ticket {
         let state = &mut self.shards[usize::from(shard.0)];
         let ticket = state.submitted.next();
         state.submitted = ticket;
         if self.failed.is_some() {
             return ticket;
+        }
+        for id in &batch.large {
+            assert!(!self.large.under_way(*id), "an Enqueue refers to large message {:x} before it is synced", id.0);
         }
         batch.stamp(shard.0, ticket.0);
         let bytes = batch.bytes() as u64;

@@ -47,6 +47,8 @@ pub struct Encoded {
     pub(crate) pieces: Vec<Bytes>,
     pub(crate) content: u32,
     pub(crate) urgent: bool,
+    /// Large messages that it refers to; mostly none.
+    pub(crate) large: Vec<LargeId>,
 }
 
 impl Encoded {
@@ -72,6 +74,11 @@ impl Encoded {
         put_u32(&mut out, 0);
         put_u64(&mut out, 0); // shard and ticket, set by `stamp`
         close(&mut out, batch_start);
+        let large = ops.iter().filter_map(|op| match op {
+            Op::Enqueue { content: Stored::Large { id, .. }, .. } => Some(*id),
+            _ => None,
+        });
+        let large = large.collect();
         let mut ops = ops.iter().peekable();
         while let Some(op) = ops.next() {
             match op {
@@ -98,7 +105,7 @@ impl Encoded {
                 op => put_op(&mut out, op, &pieces, &starts),
             }
         }
-        Encoded { meta: out, pieces, content: content as u32, urgent }
+        Encoded { meta: out, pieces, content: content as u32, urgent, large }
     }
 
     /// Writes shard and ticket into the batch's header.

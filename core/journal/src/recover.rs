@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 const FIRST_BYTES: u64 = 16 << 20;
 /// Segments at the end that may hold a block whose flush failed: two with blocks, and those that were ready or skipped.
 const UNCACHED: u32 = 8;
-/// Bytes read at once: enough for the metadata of a full block of small messages.
+/// Bytes read at once where small blocks follow one another, or nothing is known of what follows.
 const WINDOW: u32 = 128 * 1024;
 
 /// An opened journal.
@@ -363,6 +363,8 @@ struct Scan<'a, 'd> {
     disk: &'a mut Disk<'d>,
     segments: &'a [Found],
     window: (u32, u64, Bytes),
+    /// Bytes to read at once: of big blocks the metadata alone, about as long as that of the block before.
+    stride: u32,
     fold: Fold,
     /// The next block's number, and the chain before it.
     number: u64,
@@ -386,6 +388,7 @@ impl<'a, 'd> Scan<'a, 'd> {
             disk,
             segments,
             window: (0, 0, Bytes::new()),
+            stride: WINDOW,
             fold: Fold::default(),
             number: 1,
             chain: 0,
@@ -434,7 +437,7 @@ impl<'a, 'd> Scan<'a, 'd> {
             let from = (offset - start) as usize;
             return Ok(bytes.slice(from..from + length as usize));
         }
-        let bytes = self.disk.read(FileName::Segment(id), offset, length.max(WINDOW))?;
+        let bytes = self.disk.read(FileName::Segment(id), offset, length.max(self.stride))?;
         self.window = (id, offset, bytes.clone());
         Ok(bytes.slice(..bytes.len().min(length as usize)))
     }
@@ -451,6 +454,8 @@ impl<'a, 'd> Scan<'a, 'd> {
         if !BlockHeader::meta_holds(&bytes, &meta, segment.header.salt) {
             return Ok(None);
         }
+        let metadata = block::padded(u64::from(header.meta) + u64::from(header.meta) / 4 + UNIT) as u32;
+        self.stride = if header.padded() > 2 * u64::from(metadata) { metadata } else { WINDOW.max(metadata) };
         let previous = self.chain;
         self.unproved.push_back(Unproved { number: header.number, previous, segment: at, offset, header, meta });
         self.number += 1;
@@ -474,6 +479,7 @@ impl<'a, 'd> Scan<'a, 'd> {
     /// Decides about the first block that is not there, and about the last ones that are.
     fn judge_tail(&mut self) -> Result<(), JournalError> {
         let (first, from) = self.stop;
+        self.stride = WINDOW;
         let mut torn = None;
         for at in first..self.segments.len() {
             if self.number >= self.limit(at) {

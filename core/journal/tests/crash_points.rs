@@ -1,7 +1,7 @@
 //! Crashes at every disk operation of all workloads, as `cargo xtask crash-points` prints them.
 #![cfg(feature = "sim")]
 
-use packhorse_journal::sim::{crash_everywhere, workloads};
+use packhorse_journal::sim::{Points, crash_everywhere, workloads};
 
 #[test]
 fn a_crash_at_any_disk_operation_leaves_a_durable_prefix() {
@@ -9,7 +9,7 @@ fn a_crash_at_any_disk_operation_leaves_a_durable_prefix() {
     let all = workloads();
     assert!(all.len() >= 6);
     for workload in &all {
-        let tally = crash_everywhere(workload, 1, None);
+        let tally = crash_everywhere(workload, 1, Points::All);
         assert!(tally.disk_ops > 20, "{}: {tally:?}", workload.name);
         recoveries += tally.recoveries;
         failures.extend(tally.failures);
@@ -21,7 +21,7 @@ fn a_crash_at_any_disk_operation_leaves_a_durable_prefix() {
 #[test]
 fn a_workload_replays_from_its_seed() {
     let workload = &workloads()[1];
-    let first = crash_everywhere(workload, 3, Some(10));
-    assert_eq!(first, crash_everywhere(workload, 3, Some(10)));
+    let first = crash_everywhere(workload, 3, Points::One(10));
+    assert_eq!(first, crash_everywhere(workload, 3, Points::One(10)));
     assert_ne!(first.disk_ops, 0);
 }

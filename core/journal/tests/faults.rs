@@ -261,3 +261,26 @@ fn a_start_after_a_failed_flush_builds_on_nothing_that_only_the_cache_has() {
         assert_eq!(there, (0..there.len() as u64).collect::<Vec<_>>(), "operation {n}");
     }
 }
+
+#[test]
+#[should_panic(expected = "before it is synced")]
+fn an_entry_of_a_large_message_that_is_not_safe_is_not_taken() {
+    let sim = open(SimDisk::new(6)).unwrap_or_else(|(error, _)| panic!("{error}"));
+    let mut handle = sim.handle(ShardId(0));
+    let id = LargeId(1);
+    handle.large(LargeOp::Begin { id });
+    handle.large(LargeOp::End { id });
+    let mut batch = Batch::default();
+    enqueue(&mut batch, 0);
+    let head = Head {
+        arrived_ms: 0,
+        ttl_ms: 0,
+        message_format: 0,
+        priority: 4,
+        flags: HeadFlags::PERSISTENT,
+        format: ContentFormat::Amqp10,
+    };
+    let content = Stored::Large { id, length: 0 };
+    batch.push(Op::Enqueue { queue: QUEUE, sequence: 1, head, content, volatile: false });
+    handle.submit(batch);
+}

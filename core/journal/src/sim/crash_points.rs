@@ -26,8 +26,29 @@ pub struct Tally {
     pub failures: Vec<String>,
 }
 
-/// Crashes a workload at each of its disk operations. `only`: at this operation alone, for a replay.
-pub fn crash_everywhere(workload: &Workload, seed: u64, only: Option<u64>) -> Tally {
+/// At which disk operations of a workload to crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Points {
+    /// At every one.
+    All,
+    /// At each `n`-th.
+    Each(u64),
+    /// At this one alone, for a replay.
+    One(u64),
+}
+
+impl Points {
+    fn has(self, n: u64) -> bool {
+        match self {
+            Points::All => true,
+            Points::Each(every) => n.is_multiple_of(every),
+            Points::One(one) => n == one,
+        }
+    }
+}
+
+/// Crashes a workload at its disk operations.
+pub fn crash_everywhere(workload: &Workload, seed: u64, points: Points) -> Tally {
     let mut tally = Tally::default();
     let mut disk = SimDisk::new(seed);
     disk.set_slow(workload.slow);
@@ -48,7 +69,7 @@ pub fn crash_everywhere(workload: &Workload, seed: u64, only: Option<u64>) -> Ta
                 let (states, told) = (&player.states, player.told);
                 sim.step(&mut |disk, id, op| {
                     tally.disk_ops += 1;
-                    if only.is_none_or(|n| n == tally.disk_ops) {
+                    if points.has(tally.disk_ops) {
                         let point = Point { workload, seed, n: tally.disk_ops, states, told };
                         point.crash(disk, id, op, &mut tally);
                     }

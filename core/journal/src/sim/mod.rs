@@ -6,7 +6,7 @@ mod model;
 mod workloads;
 mod world;
 
-pub use crash_points::{Player, Tally, crash_everywhere};
+pub use crash_points::{Player, Points, Tally, crash_everywhere};
 pub use disk::{CrashMode, SimDisk, SimFault, When};
 pub use workloads::{Workload, workloads};
 pub use world::{Sim, SimStore};
