@@ -4,13 +4,17 @@
 //! all processes and says which invariants are broken. Must not know: the broker, or how files are opened.
 
 pub mod body;
+mod checker;
 mod error;
 mod event;
 mod jsonl;
+mod report;
 mod scan;
 mod source;
 
+pub use checker::{Options, check_files};
 pub use error::HistoryError;
 pub use event::{BrokerChange, Counters, Event, Header, MessageId, XaVerb};
 pub use jsonl::{JsonlWriter, VERSION};
+pub use report::{Evidence, Invariant, Report, Totals, Violation};
 pub use source::Source;

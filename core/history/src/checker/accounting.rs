@@ -1,0 +1,222 @@
+//! I12: the broker's counters against what clients saw. Each counter has a range, for what nobody saw answered may have happened or not;
+//! a value outside of it, or a negative one, is a violation. Counters are judged one by one.
+
+use super::judge::{Case, evidence};
+use super::messages::{Answer, End, Receipt};
+use super::queues::{Queues, Reading};
+use super::record::Record;
+use crate::report::{Invariant, Report, Violation};
+
+/// What can be the value of a counter.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bounds {
+    least: i64,
+    most: i64,
+}
+
+impl Bounds {
+    fn add(&mut self, presence: Certainty) {
+        self.least += i64::from(presence == Certainty::Yes);
+        self.most += i64::from(presence != Certainty::No);
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Certainty {
+    No,
+    Maybe,
+    Yes,
+}
+
+/// What clients know of a queue at one reading of its counters.
+#[derive(Clone, Copy, Debug)]
+struct Sheet {
+    reading: Reading,
+    depth: Bounds,
+    enqueued: Bounds,
+    acknowledged: Bounds,
+    dead_lettered: Bounds,
+}
+
+/// Sheets for each quiet reading, by queue.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    sheets: Vec<Vec<Sheet>>,
+}
+
+impl Ledger {
+    pub(super) fn new(queues: &Queues) -> Ledger {
+        let sheets = queues.all.iter().map(|queue| {
+            let quiet = queue.readings.iter().filter(|reading| reading.counters.quiet);
+            quiet.map(|&reading| Sheet::new(reading)).collect()
+        });
+        Ledger { sheets: sheets.collect() }
+    }
+
+    /// Enters a message.
+    pub(super) fn add(&mut self, record: &Record, case: &Case<'_>) {
+        for sheet in &mut self.sheets[case.sent.queue as usize] {
+            let known = Known { record, case, at: sheet.reading.at };
+            sheet.depth.add(known.present());
+            sheet.enqueued.add(known.stored());
+            sheet.acknowledged.add(known.acknowledged());
+            sheet.dead_lettered.add(known.dead_lettered());
+        }
+    }
+
+    /// Compares.
+    pub(super) fn judge(&self, record: &Record, report: &mut Report) {
+        for (queue, sheets) in record.queues.all.iter().zip(&self.sheets) {
+            for reading in &queue.readings {
+                let counters = &reading.counters;
+                let named = [
+                    ("depth", counters.depth),
+                    ("ready", counters.ready),
+                    ("acquired", counters.acquired),
+                    ("enqueued", counters.enqueued),
+                    ("acknowledged", counters.acknowledged),
+                    ("dead_lettered", counters.dead_lettered),
+                ];
+                for (name, value) in named {
+                    if let Some(value) = value.filter(|value| *value < 0) {
+                        add(record, &queue.name, reading, report, || format!("the counter {name} is {value}"));
+                    }
+                }
+            }
+            for sheet in sheets {
+                sheet.judge(record, &queue.name, report);
+            }
+        }
+    }
+}
+
+impl Sheet {
+    fn new(reading: Reading) -> Sheet {
+        let none = Bounds::default();
+        Sheet { reading, depth: none, enqueued: none, acknowledged: none, dead_lettered: none }
+    }
+
+    fn judge(&self, record: &Record, queue: &str, report: &mut Report) {
+        let counters = &self.reading.counters;
+        let mut bounded = vec![("depth", counters.depth, self.depth)];
+        let up_to_depth = Bounds { least: 0, most: self.depth.most };
+        bounded.push(("ready", counters.ready, up_to_depth));
+        let nobody = Bounds::default();
+        bounded.push(("acquired", counters.acquired, if self.reading.unattended { nobody } else { up_to_depth }));
+        // Totals begin again with the broker's process.
+        if !self.reading.after_end {
+            bounded.push(("enqueued", counters.enqueued, self.enqueued));
+            bounded.push(("acknowledged", counters.acknowledged, self.acknowledged));
+            bounded.push(("dead_lettered", counters.dead_lettered, self.dead_lettered));
+        }
+        for (name, value, Bounds { least, most }) in bounded {
+            if let Some(value) = value.filter(|value| *value >= 0 && !(least..=most).contains(value)) {
+                add(record, queue, &self.reading, report, || match least == most {
+                    true => format!("the counter {name} is {value}, and by what clients saw it is {least}"),
+                    false => format!("the counter {name} is {value}, and by what clients saw it is {least} to {most}"),
+                });
+            }
+        }
+    }
+}
+
+fn add(record: &Record, queue: &str, reading: &Reading, report: &mut Report, sentence: impl FnOnce() -> String) {
+    report.add(Invariant::Accounting, || Violation {
+        invariant: Invariant::Accounting,
+        message: None,
+        queue: Some(queue.to_owned()),
+        events: vec![evidence(record, "counters", reading.place)],
+        sentence: sentence(),
+    });
+}
+
+/// What is known of one message at one time, while nothing was under way.
+struct Known<'r> {
+    record: &'r Record,
+    case: &'r Case<'r>,
+    at: u64,
+}
+
+impl Known<'_> {
+    fn seen_before(&self) -> impl Iterator<Item = &Receipt> {
+        self.case.receipts.iter().filter(|receipt| receipt.at <= self.at)
+    }
+
+    /// Whether the broker took it.
+    fn stored(&self) -> Certainty {
+        let sent = self.case.sent;
+        if sent.answer == Answer::Refused || sent.at > self.at {
+            return Certainty::No;
+        }
+        let confirmed = sent.answer == Answer::Confirmed && !sent.in_tx;
+        // Nothing was under way, so what was seen later had been stored before.
+        let seen = !self.case.receipts.is_empty() || !self.case.fates.is_empty() || self.case.astray;
+        if confirmed || seen { Certainty::Yes } else { Certainty::Maybe }
+    }
+
+    /// Whether an acknowledgement of it counts.
+    fn acknowledged(&self) -> Certainty {
+        let mut known = Certainty::No;
+        for receipt in self.seen_before().filter(|receipt| receipt.end_at <= self.at) {
+            match receipt.end {
+                End::Acknowledged if receipt.is_confirmed() && receipt.confirm_at <= self.at => return Certainty::Yes,
+                End::Acknowledged if self.arrived(receipt) => return Certainty::Yes,
+                End::Acknowledged | End::AcknowledgedInTx => known = Certainty::Maybe,
+                _ => {}
+            }
+        }
+        known
+    }
+
+    /// Whether what the consumer said at the end of this delivery has certainly reached the broker and been kept: nobody died.
+    fn arrived(&self, receipt: &Receipt) -> bool {
+        let broken = self.record.consumers.get(receipt.consumer).detached.filter(|detached| !detached.orderly);
+        broken.is_none_or(|detached| detached.at > self.at) && !self.record.ended_between(receipt.end_at, self.at)
+    }
+
+    /// Whether it went to the dead-letter queue.
+    fn dead_lettered(&self) -> Certainty {
+        let found = self.case.fates.iter().find(|fate| fate.dead);
+        if let Some(fate) = found {
+            return if fate.at <= self.at { Certainty::Yes } else { Certainty::Maybe };
+        }
+        let tried = self.seen_before().any(|receipt| match receipt.end {
+            End::Rejected | End::Failed => true,
+            End::Open => self.record.consumers.get(receipt.consumer).detached.is_some_and(|detached| !detached.orderly),
+            End::Acknowledged | End::AcknowledgedInTx => !self.arrived(receipt),
+            End::GivenBack | End::Declined => false,
+        });
+        if tried { Certainty::Maybe } else { Certainty::No }
+    }
+
+    /// Whether it is in its queue, in whatever state.
+    fn present(&self) -> Certainty {
+        let sent = self.case.sent;
+        let stored = self.stored();
+        if stored == Certainty::No {
+            return Certainty::No;
+        }
+        // Seen empty, when this message had come to rest.
+        let rested = if sent.answer_place.is_some() { Some(sent.answer_at) } else { None };
+        let queue = self.record.queues.get(sent.queue);
+        if rested.is_some_and(|rested| queue.drained.iter().any(|(at, _)| rested <= *at && *at <= self.at)) {
+            return Certainty::No;
+        }
+        if self.case.fates.iter().any(|fate| fate.at <= self.at) {
+            return Certainty::No;
+        }
+        match self.acknowledged() {
+            Certainty::Yes => return Certainty::No,
+            Certainty::Maybe => return Certainty::Maybe,
+            Certainty::No => {}
+        }
+        let doubtful = stored == Certainty::Maybe
+            || sent.ttl
+            || self.case.astray
+            || !self.case.fates.is_empty()
+            || self.dead_lettered() != Certainty::No
+            || (!sent.persistent && self.record.ended_between(sent.at, self.at))
+            || queue.presettled_lost_at.is_some_and(|at| at >= sent.at && at <= self.at);
+        if doubtful { Certainty::Maybe } else { Certainty::Yes }
+    }
+}

@@ -1,0 +1,390 @@
+//! Judges message by message, when everything is read: I1 to I4, I9, I10, and what I12 needs of each message.
+//!
+//! The question is always: is there an order of what the broker did, and an outcome of what nobody saw answered, that explains what was
+//! seen? Only if there is none it is a violation. What is known of the order: a delivery was sent after its link or the credit for
+//! it existed (`from`) and before it was seen (`at`); on one link deliveries come in the order in which they were sent; counts rise.
+
+use super::accounting::Ledger;
+use super::messages::{Answer, End, Fate, Place, Receipt, Sent};
+use super::record::Record;
+use crate::event::MessageId;
+use crate::report::{Evidence, Invariant, Report, Totals, Violation};
+
+/// Deliveries of one message that are compared with each other: neighbors in time up to so far apart.
+const NEIGHBORS: usize = 32;
+
+/// One message under judgment.
+pub(super) struct Case<'r> {
+    pub(super) id: MessageId,
+    pub(super) sent: &'r Sent,
+    /// Deliveries from its own queue, by the time they were seen.
+    pub(super) receipts: &'r [Receipt],
+    /// Delivered from another queue.
+    pub(super) astray: bool,
+    pub(super) fates: &'r [Fate],
+}
+
+/// Judges everything and writes the report.
+pub(super) fn judge(record: &Record, report: &mut Report) {
+    let mut ledger = Ledger::new(&record.queues);
+    let mut all = Vec::new();
+    let mut receipts = Vec::new();
+    let mut fates = Vec::new();
+    let mut gaps_used: Vec<Vec<bool>> = record.queues.all.iter().map(|queue| vec![false; queue.gaps.len()]).collect();
+    for producer in &record.messages.producers {
+        for sent in &producer.sent {
+            record.messages.collect(sent.seen, &mut all);
+            receipts.clear();
+            receipts.extend(all.iter().filter(|receipt| receipt.queue == sent.queue));
+            fates.clear();
+            fates.extend(record.messages.fates(sent.seen));
+            let case = Case {
+                id: MessageId::new(producer.id, sent.sequence),
+                sent,
+                receipts: &receipts,
+                astray: all.len() != receipts.len(),
+                fates: &fates,
+            };
+            let judge = Judge { record, case: &case };
+            judge.phantom(&all, report);
+            let lost = judge.lost(report);
+            judge.twice(report);
+            if !lost {
+                judge.stuck(&mut gaps_used[sent.queue as usize], report);
+            }
+            ledger.add(record, &case);
+        }
+    }
+    never_sent(record, report);
+    super::order::judge(record, report);
+    ledger.judge(record, report);
+    report.totals = Totals::of(record, report.totals.not_judged_for_loss);
+}
+
+impl Totals {
+    fn of(record: &Record, not_judged_for_loss: u64) -> Totals {
+        let mut totals = record.totals;
+        totals.files = record.files.len() as u64;
+        totals.unknown = totals.sent - totals.confirmed - totals.refused;
+        totals.not_judged_for_loss = not_judged_for_loss;
+        totals
+    }
+}
+
+/// A piece of evidence.
+pub(super) fn evidence(record: &Record, what: &'static str, place: Place) -> Evidence {
+    Evidence { what, file: record.files[place.file()].name.clone(), line: place.line() }
+}
+
+fn never_sent(record: &Record, report: &mut Report) {
+    for &(place, whole, queue) in &record.unreadable {
+        report.add(Invariant::Phantom, || Violation {
+            invariant: Invariant::Phantom,
+            message: None,
+            queue: Some(record.queues.get(queue).name.clone()),
+            events: vec![evidence(record, "received", place)],
+            sentence: if whole {
+                "a message of another run was received".to_owned()
+            } else {
+                "a body was received that does not say whose it is".to_owned()
+            },
+        });
+    }
+    let mut orphans: Vec<_> = record.messages.orphans.iter().collect();
+    orphans.sort_by_key(|(id, _)| **id);
+    let mut receipts = Vec::new();
+    for (id, seen) in orphans {
+        record.messages.collect(*seen, &mut receipts);
+        report.add(Invariant::Phantom, || {
+            let mut events: Vec<_> = receipts.iter().map(|one| evidence(record, "received", one.place)).collect();
+            events.extend(record.messages.fates(*seen).map(|fate| evidence(record, "found", fate.place)));
+            Violation {
+                invariant: Invariant::Phantom,
+                message: Some(*id),
+                queue: receipts.first().map(|one| record.queues.get(one.queue).name.clone()),
+                events,
+                sentence: "it was received and nobody sent it".to_owned(),
+            }
+        });
+    }
+}
+
+struct Judge<'r, 'c> {
+    record: &'r Record,
+    case: &'c Case<'c>,
+}
+
+impl Judge<'_, '_> {
+    fn add(
+        &self,
+        report: &mut Report,
+        invariant: Invariant,
+        events: &[(&'static str, Place)],
+        sentence: impl FnOnce() -> String,
+    ) {
+        report.add(invariant, || {
+            let events = events.iter().filter(|(_, place)| place.is_some());
+            Violation {
+                invariant,
+                message: Some(self.case.id),
+                queue: Some(self.record.queues.get(self.case.sent.queue).name.clone()),
+                events: events.map(|(what, place)| evidence(self.record, what, *place)).collect(),
+                sentence: sentence(),
+            }
+        });
+    }
+
+    fn slack(&self) -> u64 {
+        self.record.options.slack_ns
+    }
+
+    /// I2: refused and yet delivered, from another queue, or with another body.
+    fn phantom(&self, all: &[Receipt], report: &mut Report) {
+        let sent = self.case.sent;
+        let Some(first) = all.first() else { return };
+        if sent.answer == Answer::Refused {
+            let events = [("sent", sent.place), ("refused", sent.answer_place), ("received", first.place)];
+            self.add(report, Invariant::Phantom, &events, || "it was refused, and received all the same".to_owned());
+        }
+        if let Some(wrong) = all.iter().find(|receipt| receipt.queue != sent.queue) {
+            let queue = &self.record.queues.get(wrong.queue).name;
+            let events = [("sent", sent.place), ("received", wrong.place)];
+            self.add(report, Invariant::Phantom, &events, || format!("it was received from queue {queue}"));
+        }
+        if let Some(wrong) = all.iter().find(|receipt| !receipt.crc_ok) {
+            let events = [("sent", sent.place), ("received", wrong.place)];
+            self.add(report, Invariant::Phantom, &events, || "its body is not the one that was sent".to_owned());
+        }
+    }
+
+    /// I1: confirmed, its queue seen empty afterwards, and it came to no end that anybody knows. True: lost, or nobody can say.
+    fn lost(&self, report: &mut Report) -> bool {
+        let Case { sent, receipts, astray, fates, .. } = self.case;
+        if sent.answer != Answer::Confirmed || sent.in_tx || *astray || !fates.is_empty() {
+            return false;
+        }
+        let acknowledged = |receipt: &Receipt| matches!(receipt.end, End::Acknowledged | End::AcknowledgedInTx);
+        if receipts.iter().any(acknowledged) {
+            return false;
+        }
+        let queue = self.record.queues.get(sent.queue);
+        let Some(&(drained_at, drained)) = queue.drained.last().filter(|(at, _)| *at >= sent.answer_at) else {
+            report.totals.not_judged_for_loss += 1;
+            return false;
+        };
+        if !sent.persistent && self.record.ended_between(sent.at, u64::MAX) {
+            return false;
+        }
+        if queue.presettled_lost_at.is_some_and(|at| at + self.slack() >= sent.at) {
+            return false;
+        }
+        // It may have gone to a place that nobody looked into.
+        let options = &self.record.options;
+        let elsewhere = (sent.ttl && !self.record.was_drained(&options.expiry_queues, drained_at))
+            || (!receipts.is_empty() && !self.record.was_drained(&options.dead_letter_queues, drained_at));
+        if elsewhere {
+            report.totals.not_judged_for_loss += 1;
+            return true;
+        }
+        let last = receipts.last().map_or(Place::default(), |receipt| receipt.place);
+        let ended = receipts.last().map_or(Place::default(), |receipt| receipt.end_place);
+        let events = [
+            ("sent", sent.place),
+            ("confirmed", sent.answer_place),
+            ("last received", last),
+            ("given back", ended),
+            ("seen empty", drained),
+        ];
+        self.add(report, Invariant::Lost, &events, || {
+            if receipts.is_empty() {
+                "it was confirmed and never received, and its queue is empty".to_owned()
+            } else {
+                "it was confirmed, received and never acknowledged, it did not come back, and its queue is empty"
+                    .to_owned()
+            }
+        });
+        true
+    }
+
+    /// I3, I4 and I10: what its deliveries say about each other.
+    fn twice(&self, report: &mut Report) {
+        let receipts = self.case.receipts;
+        let confirmed = |receipt: &&Receipt| receipt.is_confirmed() && receipt.end == End::Acknowledged;
+        if let Some(acknowledged) = receipts.iter().find(confirmed)
+            && let Some(fate) = self.case.fates.first()
+        {
+            self.after_acknowledgement(acknowledged, fate.place, "it was found in another queue", report);
+            return;
+        }
+        if receipts.len() < 2 {
+            return;
+        }
+        for first in receipts.iter().filter(confirmed) {
+            let again = receipts.iter().find(|again| {
+                let both = again.is_confirmed() && again.end == End::Acknowledged && again.place > first.place;
+                again.place != first.place && (both || (first.confirm_at <= again.at && self.sent_after(first, again)))
+            });
+            if let Some(again) = again {
+                self.after_acknowledgement(first, again.place, "it was received again", report);
+                return;
+            }
+        }
+        if !self.silent(report) {
+            self.went_down(report);
+        }
+    }
+
+    fn after_acknowledgement(&self, first: &Receipt, again: Place, what: &str, report: &mut Report) {
+        let events = [
+            ("received", first.place),
+            ("acknowledged", first.end_place),
+            ("confirmed", first.confirm_place),
+            ("again", again),
+        ];
+        self.add(report, Invariant::Duplicate, &events, || format!("its acknowledgement was confirmed, and {what}"));
+    }
+
+    /// Whether the broker certainly sent `later` after `first`, or else broke another invariant.
+    fn sent_after(&self, first: &Receipt, later: &Receipt) -> bool {
+        if self.certainly_after(first, later) || later.count > first.count {
+            return true;
+        }
+        // With equal counts `later` could be the earlier one only if its consumer gave it back unseen in between; it does so after having
+        // recorded it, except for what was on its way when it closed the link.
+        let closed = self.record.consumers.get(later.consumer).detached;
+        let unread = closed.is_some_and(|closed| closed.orderly && closed.at <= later.at + self.slack());
+        later.count == first.count && first.at + self.slack() < later.at && !unread
+    }
+
+    /// The same, from links and times alone.
+    fn certainly_after(&self, first: &Receipt, later: &Receipt) -> bool {
+        if first.consumer == later.consumer {
+            return first.place < later.place;
+        }
+        first.at + self.slack() <= later.from
+    }
+
+    /// I4: two deliveries, both as if they were the first, and neither was given back unseen before the other.
+    fn silent(&self, report: &mut Report) -> bool {
+        let mut before: Option<&Receipt> = None;
+        for receipt in self.case.receipts.iter().filter(|receipt| receipt.is_unflagged()) {
+            if let Some(first) = before
+                && !self.returned_unseen(first, receipt.at)
+                && !self.returned_unseen(receipt, first.at)
+                && first.end != End::AcknowledgedInTx
+            {
+                let events = [("received", first.place), ("ended", first.end_place), ("received again", receipt.place)];
+                self.add(report, Invariant::SilentDuplicate, &events, || {
+                    "it was received twice, the second time not marked as redelivered, and not given back unseen between".to_owned()
+                });
+                return true;
+            }
+            before = Some(receipt);
+        }
+        false
+    }
+
+    /// Whether this delivery went back with its count as it was, before `at`.
+    fn returned_unseen(&self, receipt: &Receipt, at: u64) -> bool {
+        let latest = at + self.slack();
+        match receipt.end {
+            End::GivenBack | End::Declined => receipt.end_at <= latest,
+            End::Open => {
+                let closed = self.record.consumers.get(receipt.consumer).detached;
+                closed.is_some_and(|closed| closed.orderly && closed.at <= latest)
+            }
+            End::Acknowledged | End::AcknowledgedInTx | End::Failed | End::Rejected => false,
+        }
+    }
+
+    /// I10: a count or flag that is lower in a delivery that was certainly sent later.
+    fn went_down(&self, report: &mut Report) {
+        let receipts = self.case.receipts;
+        for (index, later) in receipts.iter().enumerate() {
+            for first in receipts[index.saturating_sub(NEIGHBORS)..index].iter().rev() {
+                let lower = later.count < first.count || (first.redelivered && !later.redelivered);
+                if lower && self.certainly_after(first, later) {
+                    let events = [("received", first.place), ("received again", later.place)];
+                    self.add(report, Invariant::Counts, &events, || {
+                        let flag = |one: &Receipt| if one.redelivered { "redelivered" } else { "not redelivered" };
+                        format!(
+                            "its delivery count was {} ({}) and later {} ({})",
+                            first.count,
+                            flag(first),
+                            later.count,
+                            flag(later)
+                        )
+                    });
+                    return;
+                }
+            }
+        }
+    }
+
+    /// I9: ready all through a gap of its queue.
+    fn stuck(&self, used: &mut [bool], report: &mut Report) {
+        let Case { sent, receipts, astray, fates, .. } = self.case;
+        let queue = self.record.queues.get(sent.queue);
+        if queue.gaps.is_empty() || sent.answer != Answer::Confirmed || sent.in_tx || sent.ttl || sent.delayed {
+            return;
+        }
+        if *astray || !fates.is_empty() || queue.presettled_lost_at.is_some() {
+            return;
+        }
+        let mut ready = Some(sent.answer_at);
+        for receipt in receipts.iter() {
+            if let Some(ready) = ready {
+                self.stuck_between(ready, receipt.at, Some(receipt), used, report);
+            }
+            ready = (receipt.end == End::GivenBack).then_some(receipt.end_at);
+        }
+        if let Some(ready) = ready {
+            self.stuck_between(ready, u64::MAX, None, used, report);
+        }
+    }
+
+    fn stuck_between(&self, ready: u64, until: u64, then: Option<&Receipt>, used: &mut [bool], report: &mut Report) {
+        let sent = self.case.sent;
+        if !sent.persistent && self.record.ended_between(sent.at, until) {
+            return;
+        }
+        let queue = self.record.queues.get(sent.queue);
+        for (gap, used) in queue.gaps.iter().zip(used) {
+            let (from, to) = (gap.from.max(ready + self.slack()), gap.to.min(until));
+            if *used || to.saturating_sub(from) < self.record.options.stuck_ns {
+                continue;
+            }
+            // One a gap: the others that waited with it would say the same.
+            *used = true;
+            let consumer = self.record.consumers.get(gap.consumer);
+            let events = [
+                ("confirmed", sent.answer_place),
+                ("credit", consumer.credit_place),
+                ("received", then.map_or(Place::default(), |receipt| receipt.place)),
+            ];
+            self.add(report, Invariant::Stuck, &events, || {
+                format!(
+                    "it was ready, a consumer had credit, and nothing was delivered for {} ms",
+                    (to - from) / 1_000_000
+                )
+            });
+        }
+    }
+}
+
+impl Record {
+    /// Whether the broker ended in this time.
+    pub(super) fn ended_between(&self, from: u64, to: u64) -> bool {
+        let slack = self.options.slack_ns;
+        self.ends.iter().any(|end| end.at + slack >= from && end.at <= to.saturating_add(slack))
+    }
+
+    /// Whether all of these queues that exist were seen empty, not before `after`. A queue that nobody named was not looked into.
+    fn was_drained(&self, names: &[String], after: u64) -> bool {
+        let slack = self.options.slack_ns;
+        names.iter().all(|name| {
+            let last = self.queues.find(name).and_then(|queue| queue.drained.last());
+            last.is_some_and(|(at, _)| at + slack >= after)
+        })
+    }
+}

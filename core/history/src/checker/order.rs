@@ -1,0 +1,102 @@
+//! I5: per producer, queue and priority, messages are handed out for the first time in the order of sending.
+//!
+//! On one link the order of arrival shows it. Between links only what is certain counts: a message whose first delivery was sent after
+//! one that was sent later had already been seen.
+
+use super::judge::evidence;
+use super::messages::{Answer, Receipt, Sent};
+use super::record::{Disorder, Record};
+use crate::event::MessageId;
+use crate::report::{Invariant, Report, Violation};
+
+/// Of the messages sent later: the one that was seen first.
+struct Later {
+    queue: u32,
+    priority: u8,
+    seen: Receipt,
+}
+
+/// Judges all messages.
+pub(super) fn judge(record: &Record, report: &mut Report) {
+    let mut scratch = Vec::new();
+    for disorder in &record.disorders {
+        on_one_link(record, disorder, &mut scratch, report);
+    }
+    let mut later: Vec<Later> = Vec::new();
+    for producer in &record.messages.producers {
+        later.clear();
+        for sent in producer.sent.iter().rev() {
+            if sent.in_tx || sent.delayed || sent.answer == Answer::Refused || record.queues.get(sent.queue).filtered {
+                continue;
+            }
+            record.messages.collect(sent.seen, &mut scratch);
+            let Some(&first) = scratch.iter().find(|receipt| receipt.queue == sent.queue) else { continue };
+            let known = later.iter_mut().find(|one| one.queue == sent.queue && one.priority == sent.priority);
+            let Some(known) = known else {
+                later.push(Later { queue: sent.queue, priority: sent.priority, seen: first });
+                continue;
+            };
+            let overtaken = known.seen.at + record.options.slack_ns < first.from
+                && known.seen.consumer != first.consumer
+                && first.is_unflagged()
+                && !maybe_unread(record, sent, &first, &known.seen);
+            if overtaken {
+                let message = MessageId::new(producer.id, sent.sequence);
+                add(record, message, sent, &first, &known.seen, report);
+            }
+            if first.at < known.seen.at {
+                known.seen = first;
+            }
+        }
+    }
+}
+
+fn on_one_link(record: &Record, disorder: &Disorder, scratch: &mut Vec<Receipt>, report: &mut Report) {
+    let message = disorder.message;
+    let (receipt, earlier) =
+        (record.messages.receipts[disorder.receipt as usize], record.messages.receipts[disorder.earlier as usize]);
+    let Some(sent) = record.messages.sent(message) else { return };
+    record.messages.collect(sent.seen, scratch);
+    // Seen elsewhere before: it has come back to its place, and this is no first delivery.
+    let came_back = scratch.iter().any(|other| {
+        other.place != receipt.place
+            && (if other.consumer == receipt.consumer {
+                other.place < receipt.place
+            } else {
+                other.at <= receipt.at + record.options.slack_ns
+            })
+    });
+    if !came_back && sent.answer != Answer::Refused && !maybe_unread(record, sent, &receipt, &earlier) {
+        add(record, message, sent, &receipt, &earlier, report);
+    }
+}
+
+/// Whether `first` may not have been the first time: another consumer, that was there when `overtaker` was sent out, closed its link
+/// in order, and what was on its way to it went back unseen and unrecorded.
+fn maybe_unread(record: &Record, sent: &Sent, first: &Receipt, overtaker: &Receipt) -> bool {
+    let slack = record.options.slack_ns;
+    record.queues.get(sent.queue).unread.iter().any(|unread| {
+        unread.consumer != first.consumer
+            && unread.attached_at <= overtaker.at + slack
+            && unread.detached_at + slack >= sent.at
+            && unread.detached_at <= first.at + slack
+    })
+}
+
+fn add(record: &Record, message: MessageId, sent: &Sent, first: &Receipt, overtaker: &Receipt, report: &mut Report) {
+    report.add(Invariant::Order, || Violation {
+        invariant: Invariant::Order,
+        message: Some(message),
+        queue: Some(record.queues.get(sent.queue).name.clone()),
+        events: vec![
+            evidence(record, "sent", sent.place),
+            evidence(record, "overtaken by", overtaker.place),
+            evidence(record, "first received", first.place),
+        ],
+        sentence: if first.consumer == overtaker.consumer {
+            "one that its producer sent later came before it on the same link".to_owned()
+        } else {
+            "one that its producer sent later had been received before it was handed out".to_owned()
+        },
+    });
+}

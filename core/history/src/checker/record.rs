@@ -1,0 +1,424 @@
+//! Takes events in, one file after the other by time, and keeps what judging needs. What depends on more than one process is judged at
+//! the end; here only what one file's own order shows (I5 on one link), and what is wrong with the history itself.
+
+use super::Options;
+use super::consumers::{Consumers, Detached};
+use super::messages::{Answer, End, Messages, Place, Receipt, Sent, unseen};
+use super::queues::{Queues, Reading, Unread};
+use crate::event::{BrokerChange, Event, Header, MessageId};
+use crate::report::Totals;
+use packhorse_model::{Map, Seed};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One end of the broker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BrokerEnd {
+    pub(crate) at: u64,
+}
+
+/// What is known of one file.
+#[derive(Debug)]
+pub(crate) struct File {
+    pub(crate) name: String,
+    pub(crate) process: String,
+    pub(crate) incarnation: u32,
+    pub(crate) ended: bool,
+    pub(crate) ticks: u64,
+    pub(crate) consumes: bool,
+    begun: bool,
+    consumers: Vec<u32>,
+}
+
+/// A delivery that came after one of a message sent later, on the same link, and as if for the first time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Disorder {
+    pub(crate) message: MessageId,
+    pub(crate) receipt: u32,
+    pub(crate) earlier: u32,
+}
+
+/// Everything that was recorded.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) options: Options,
+    pub(crate) files: Vec<File>,
+    pub(crate) messages: Messages,
+    pub(crate) consumers: Consumers,
+    pub(crate) queues: Queues,
+    pub(crate) ends: Vec<BrokerEnd>,
+    pub(crate) disorders: Vec<Disorder>,
+    /// Deliveries whose bodies said nothing usable.
+    pub(crate) unreadable: Vec<(Place, bool, u32)>,
+    pub(crate) totals: Totals,
+    pub(crate) transaction_events: u64,
+    /// The highest sequence that a link got, by (link, producer, priority).
+    highest: Map<(u32, u32, u8), (u64, u32)>,
+    alive: Vec<u64>,
+    /// The newest life of each process.
+    newest: BTreeMap<String, u32>,
+    faults: BTreeSet<(String, String)>,
+    broker_up: bool,
+}
+
+impl Record {
+    pub(crate) fn new(options: Options) -> Record {
+        Record {
+            options,
+            files: Vec::new(),
+            messages: Messages::new(),
+            consumers: Consumers::new(),
+            queues: Queues::new(),
+            ends: Vec::new(),
+            disorders: Vec::new(),
+            unreadable: Vec::new(),
+            totals: Totals::default(),
+            transaction_events: 0,
+            highest: Seed::fixed(5).map(),
+            alive: Vec::new(),
+            newest: BTreeMap::new(),
+            faults: BTreeSet::new(),
+            broker_up: true,
+        }
+    }
+
+    /// A file that will be read; answers its index.
+    pub(crate) fn add_file(&mut self, name: &str, header: &Header) -> usize {
+        self.files.push(File {
+            name: name.to_owned(),
+            process: header.process.clone(),
+            incarnation: header.incarnation,
+            ended: false,
+            ticks: 0,
+            consumes: false,
+            begun: false,
+            consumers: Vec::new(),
+        });
+        self.alive.push(0);
+        self.files.len() - 1
+    }
+
+    /// The process of this file begins: what its earlier lives held is free.
+    pub(crate) fn begin(&mut self, file: usize, at: u64) -> Result<(), String> {
+        let (process, incarnation) = (self.files[file].process.clone(), self.files[file].incarnation);
+        self.files[file].begun = true;
+        let Some(before) = self.newest.insert(process.clone(), incarnation) else { return Ok(()) };
+        if before >= incarnation {
+            return Err(format!(
+                "process {process} already began its life {before}; this file is of life {incarnation}"
+            ));
+        }
+        let earlier: Vec<usize> = (0..self.files.len())
+            .filter(|&other| {
+                let other = &self.files[other];
+                other.begun && other.process == process && other.incarnation < incarnation
+            })
+            .collect();
+        for other in earlier {
+            self.close_links(other, at);
+        }
+        Ok(())
+    }
+
+    fn close_links(&mut self, file: usize, at: u64) {
+        for consumer in std::mem::take(&mut self.files[file].consumers) {
+            if self.consumers.get(consumer).detached.is_none() {
+                self.detach(consumer, at, false);
+            }
+        }
+    }
+
+    /// Takes an event. Err: it contradicts what its own recorder said before.
+    pub(crate) fn event(&mut self, file: usize, line: u64, at: u64, event: &Event<'_>) -> Result<(), String> {
+        self.totals.events += 1;
+        let place = Place::new(file, line);
+        match *event {
+            Event::Send { message, queue, persistent, ttl_ms, delay_ms, priority, tx, .. } => {
+                self.totals.sent += 1;
+                let queue = self.queues.index(queue, at);
+                let sent = Sent {
+                    sequence: message.sequence,
+                    at,
+                    place,
+                    answer_at: 0,
+                    answer_place: Place::default(),
+                    queue,
+                    seen: unseen(),
+                    answer: Answer::Unknown,
+                    priority,
+                    persistent,
+                    ttl: ttl_ms != 0,
+                    delayed: delay_ms != 0,
+                    in_tx: tx.is_some(),
+                };
+                self.transaction_events += u64::from(tx.is_some());
+                self.messages.send(message.producer, sent).map_err(|before| {
+                    format!("producer {} sends {} after {before}: sequences ascend", message.producer, message.sequence)
+                })
+            }
+            Event::SentOk { message } => self.answered(message, Answer::Confirmed, at, place),
+            Event::SentRejected { message, .. } => self.answered(message, Answer::Refused, at, place),
+            Event::SentUnknown { message } => self.answered(message, Answer::Unknown, at, place),
+            Event::Attach { consumer, queue, presettled, filtered } => {
+                if self.consumers.find(consumer).is_some() {
+                    return Err(format!("consumer {consumer} attaches again; each link has a number of its own"));
+                }
+                let queue = self.queues.index(queue, at);
+                let index = self.attach(consumer, file, queue, at, at);
+                let link = self.consumers.get_mut(index);
+                link.presettled = presettled;
+                link.filtered = filtered;
+                self.queues.get_mut(queue).filtered |= filtered;
+                Ok(())
+            }
+            Event::Credit { consumer, credit } => {
+                let index = self.link(consumer, file)?;
+                let link = self.consumers.get(index);
+                let (queue, before) = (link.queue, link.credit().unwrap_or(0));
+                if (before == 0) != (credit == 0) {
+                    self.interrupt(queue, at);
+                }
+                self.consumers.get_mut(index).grant(credit, at, place);
+                Ok(())
+            }
+            Event::Recv { message, consumer, queue, delivery_count, redelivered, crc_ok, tx } => {
+                self.transaction_events += u64::from(tx.is_some());
+                let queue = self.queues.index(queue, at);
+                let index = match self.consumers.find(consumer) {
+                    Some(_) => self.link(consumer, file)?,
+                    None => self.attach(consumer, file, queue, at, 0),
+                };
+                let mut receipt = Receipt::new(at, 0, place, index, queue);
+                receipt.count = delivery_count;
+                receipt.redelivered = redelivered;
+                receipt.crc_ok = crc_ok;
+                self.receive(message, receipt);
+                Ok(())
+            }
+            Event::Ack { message, consumer, confirmed, tx } => {
+                self.transaction_events += u64::from(tx.is_some());
+                if confirmed {
+                    self.acknowledgement_confirmed(message, consumer, at, place)
+                } else {
+                    self.totals.acknowledged += 1;
+                    let end = if tx.is_some() { End::AcknowledgedInTx } else { End::Acknowledged };
+                    self.settled(message, consumer, end, at, place)
+                }
+            }
+            Event::Release { message, consumer } => self.settled(message, consumer, End::GivenBack, at, place),
+            Event::Reject { message, consumer } => self.settled(message, consumer, End::Rejected, at, place),
+            Event::Modified { message, consumer, delivery_failed, undeliverable_here } => {
+                let end = match (delivery_failed, undeliverable_here) {
+                    (true, _) => End::Failed,
+                    (false, true) => End::Declined,
+                    (false, false) => End::GivenBack,
+                };
+                self.settled(message, consumer, end, at, place)
+            }
+            Event::Detach { consumer, orderly } => {
+                let index = self.link(consumer, file)?;
+                if self.consumers.get(index).detached.is_some() {
+                    return Err(format!("consumer {consumer} has been detached before"));
+                }
+                self.detach(index, at, orderly);
+                Ok(())
+            }
+            Event::Expired { message } => {
+                self.totals.expired += 1;
+                self.messages.found(message, at, place, false);
+                Ok(())
+            }
+            Event::Dlq { message, .. } => {
+                self.totals.dead_lettered += 1;
+                self.messages.found(message, at, place, true);
+                Ok(())
+            }
+            Event::Drained { queue } => {
+                let queue = self.queues.index(queue, at);
+                self.queues.get_mut(queue).drained.push((at, place));
+                Ok(())
+            }
+            Event::Counters { queue, counters } => {
+                let index = self.queues.index(queue, at);
+                let after_end = !self.ends.is_empty();
+                let queue = self.queues.get_mut(index);
+                let unattended = queue.attached.is_empty();
+                queue.readings.push(Reading { at, place, counters, unattended, after_end });
+                Ok(())
+            }
+            Event::Broker { change } => {
+                self.interrupt_all(at);
+                self.broker_up = change == BrokerChange::Start;
+                if !self.broker_up {
+                    self.totals.broker_ends += 1;
+                    self.ends.push(BrokerEnd { at });
+                }
+                Ok(())
+            }
+            Event::Fault { kind, target, start } => {
+                self.interrupt_all(at);
+                let fault = (kind.to_owned(), target.to_owned());
+                if start {
+                    self.faults.insert(fault);
+                } else {
+                    self.faults.remove(&fault);
+                }
+                Ok(())
+            }
+            Event::Tick => {
+                self.alive[file] = at;
+                self.files[file].ticks += 1;
+                Ok(())
+            }
+            Event::Clock { .. } => Ok(()),
+            Event::End => {
+                self.files[file].ended = true;
+                self.close_links(file, at);
+                Ok(())
+            }
+            Event::TxBegin { .. }
+            | Event::CommitSent { .. }
+            | Event::CommitOk { .. }
+            | Event::CommitUnknown { .. }
+            | Event::RollbackOk { .. }
+            | Event::Xa { .. }
+            | Event::RecoverList { .. } => {
+                self.transaction_events += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// All files are read: silence that goes on counts as well.
+    pub(crate) fn finish(&mut self) {
+        let last = self.alive.iter().copied().max().unwrap_or(0);
+        self.interrupt_all(last);
+    }
+
+    fn answered(&mut self, message: MessageId, answer: Answer, at: u64, place: Place) -> Result<(), String> {
+        let Some(sent) = self.messages.sent_mut(message) else {
+            return Err(format!("an answer for message {message}, which has not been sent"));
+        };
+        if sent.answer_place.is_some() {
+            return Err(format!("a second answer for message {message}"));
+        }
+        (sent.answer, sent.answer_at, sent.answer_place) = (answer, at, place);
+        match answer {
+            Answer::Confirmed => self.totals.confirmed += 1,
+            Answer::Refused => self.totals.refused += 1,
+            Answer::Unknown => {}
+        }
+        Ok(())
+    }
+
+    fn link(&self, consumer: u32, file: usize) -> Result<u32, String> {
+        let Some(index) = self.consumers.find(consumer) else {
+            return Err(format!("consumer {consumer} has neither attached nor received"));
+        };
+        let other = self.consumers.get(index).file as usize;
+        if other != file {
+            return Err(format!(
+                "consumer {consumer} is also in {}; its number must be its own",
+                self.files[other].name
+            ));
+        }
+        Ok(index)
+    }
+
+    fn attach(&mut self, consumer: u32, file: usize, queue: u32, at: u64, attached_at: u64) -> u32 {
+        self.interrupt(queue, at);
+        let index = self.consumers.add(consumer, file as u32, queue, attached_at);
+        self.queues.get_mut(queue).attached.push(index);
+        self.files[file].consumers.push(index);
+        self.files[file].consumes = true;
+        index
+    }
+
+    fn detach(&mut self, index: u32, at: u64, orderly: bool) {
+        let queue = self.consumers.get(index).queue;
+        self.interrupt(queue, at);
+        let link = self.consumers.get_mut(index);
+        link.detached = Some(Detached { at, orderly });
+        let queue = self.queues.get_mut(queue);
+        queue.attached.retain(|other| *other != index);
+        if orderly && link.may_get_more() {
+            queue.unread.push(Unread { consumer: index, attached_at: link.attached_at, detached_at: at });
+        }
+        if !orderly && link.presettled {
+            queue.presettled_lost_at = queue.presettled_lost_at.max(Some(at));
+        }
+    }
+
+    fn receive(&mut self, message: MessageId, mut receipt: Receipt) {
+        self.totals.received += 1;
+        self.interrupt(receipt.queue, receipt.at);
+        let link = self.consumers.get_mut(receipt.consumer);
+        receipt.from = link.receive();
+        if link.presettled {
+            receipt.end = End::Acknowledged;
+            (receipt.end_at, receipt.end_place) = (receipt.at, receipt.place);
+        }
+        if message == MessageId::NONE {
+            self.unreadable.push((receipt.place, receipt.crc_ok, receipt.queue));
+            return;
+        }
+        let index = self.messages.receive(message, receipt);
+        let Some(sent) = self.messages.sent_mut(message) else { return };
+        if sent.queue != receipt.queue || sent.in_tx || sent.delayed {
+            return;
+        }
+        let key = (receipt.consumer, message.producer, sent.priority);
+        let highest = self.highest.entry(key).or_insert((message.sequence, index));
+        if message.sequence > highest.0 {
+            *highest = (message.sequence, index);
+        } else if message.sequence < highest.0 && receipt.is_unflagged() {
+            self.disorders.push(Disorder { message, receipt: index, earlier: highest.1 });
+        }
+    }
+
+    fn settled(&mut self, message: MessageId, consumer: u32, end: End, at: u64, place: Place) -> Result<(), String> {
+        if message == MessageId::NONE {
+            return Ok(());
+        }
+        let index = self.consumers.find(consumer);
+        let receipt = index.and_then(|index| self.messages.newest(message, index, |receipt| receipt.end == End::Open));
+        let Some(receipt) = receipt else {
+            return Err(format!("consumer {consumer} settles message {message}, which it does not hold"));
+        };
+        (receipt.end, receipt.end_at, receipt.end_place) = (end, at, place);
+        Ok(())
+    }
+
+    fn acknowledgement_confirmed(
+        &mut self,
+        message: MessageId,
+        consumer: u32,
+        at: u64,
+        place: Place,
+    ) -> Result<(), String> {
+        if message == MessageId::NONE {
+            return Ok(());
+        }
+        let index = self.consumers.find(consumer);
+        let acknowledged = |receipt: &Receipt| {
+            matches!(receipt.end, End::Acknowledged | End::AcknowledgedInTx) && !receipt.is_confirmed()
+        };
+        let receipt = index.and_then(|index| self.messages.newest(message, index, acknowledged));
+        let Some(receipt) = receipt else {
+            return Err(format!("an answer to consumer {consumer}, which has not acknowledged message {message}"));
+        };
+        (receipt.confirm_at, receipt.confirm_place) = (at, place);
+        self.totals.acknowledged_confirmed += 1;
+        Ok(())
+    }
+
+    fn interrupt(&mut self, queue: u32, now: u64) {
+        let up = self.broker_up && self.faults.is_empty();
+        self.queues.get_mut(queue).interrupt(now, self.options.stuck_ns, &self.consumers, &self.alive, up);
+    }
+
+    fn interrupt_all(&mut self, now: u64) {
+        for queue in 0..self.queues.all.len() as u32 {
+            self.interrupt(queue, now);
+        }
+    }
+}
