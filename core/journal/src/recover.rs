@@ -85,7 +85,9 @@ pub fn recover(disk: &mut dyn BlockingDisk, options: &Options, now: Now) -> Resu
 
     // The cut: from here on, older segments hold nothing from this block on.
     let started_at_ms = match time {
-        Some((broker_ms, wall_ms)) => broker_ms + u64::try_from(now.wall_ms - wall_ms).unwrap_or(0),
+        Some((broker_ms, wall_ms)) => {
+            broker_ms.saturating_add(u64::try_from(now.wall_ms.saturating_sub(wall_ms)).unwrap_or(0))
+        }
         None => 0,
     };
     let meta = start_meta(run, RESERVE);

@@ -103,31 +103,32 @@ impl Shared {
     }
 
     /// Reports an operation's end and wakes whom that concerns.
-    fn report(&self, id: IoId, result: IoResult, wakes: &mut Vec<ShardId>) {
+    fn report(&self, lane: Lane, id: IoId, result: IoResult, wakes: &mut Vec<ShardId>) {
         let mut state = self.lock();
         let now = self.now();
         state.log.on_io(id, result, now);
         state.log.take_wakes(wakes);
-        self.nudge(&state, now);
-        if state.resting > 0 {
-            self.rest.notify_all();
+        // A flusher takes what is due by itself.
+        if lane != Lane::Flush && state.parked > 0 && state.log.flush_due(now) {
+            self.flush.notify_one();
         }
+        self.nudge(&state);
         drop(state);
         for shard in wakes.drain(..) {
             (self.wake)(shard);
         }
     }
 
-    /// Wakes the threads that have got work.
-    fn nudge(&self, state: &State, now: Now) {
-        if state.parked > 0 && state.log.flush_due(now) {
-            self.flush.notify_one();
-        }
+    /// Wakes the threads beside the flushers that have got work, and who waits for the store to come to rest.
+    fn nudge(&self, state: &State) {
         if state.log.side_due() {
             self.side.notify_one();
         }
         if state.log.read_due() {
             self.read.notify_one();
+        }
+        if state.resting > 0 {
+            self.rest.notify_all();
         }
     }
 
@@ -153,22 +154,18 @@ impl Shared {
             }
             let now = self.now();
             if let Some((id, op)) = state.log.next_io(Lane::Flush, now) {
-                if state.asleep > 0 {
-                    // The other one is to watch this flush.
+                // The other one is to watch this flush, or has enough for one of its own.
+                if state.asleep > 0 || (state.parked > 0 && state.log.flush_due(now)) {
                     self.flush.notify_one();
                 }
-                if state.log.side_due() {
-                    self.side.notify_one();
-                }
+                self.nudge(&state);
                 drop(state);
                 let result = self.files.run(op);
-                self.report(id, result, &mut wakes);
+                self.report(Lane::Flush, id, result, &mut wakes);
                 busy = true;
                 continue;
             }
-            if state.log.side_due() {
-                self.side.notify_one();
-            }
+            self.nudge(&state);
             if busy {
                 busy = false;
                 spun = true;
@@ -215,9 +212,10 @@ impl Shared {
             if let Some((id, op)) = state.log.next_io(lane, now) {
                 drop(state);
                 let result = self.files.run(op);
-                self.report(id, result, &mut wakes);
+                self.report(lane, id, result, &mut wakes);
                 continue;
             }
+            self.nudge(&state);
             match state.log.next_deadline(lane) {
                 Some(at_us) => {
                     let timeout = Duration::from_micros(at_us.saturating_sub(now.mono_us).max(1));
