@@ -37,10 +37,15 @@ fn a_ready_broker_tells_its_facts_and_stops_in_order() {
     let status: Value = serde_json::from_str(&broker.done(&["status", "--json"])).unwrap();
     assert_eq!(status["state"], "ready");
     assert_eq!(facts["data"], json!(data));
+    let id = status["broker_id"].as_str().unwrap();
+    assert_eq!((id.len(), id.matches('-').count()), (36, 4), "{id}");
     let file = broker.ready_file.clone();
     broker.signal(Signal::TERM);
     assert_eq!(broker.wait(), Some(0));
     assert!(!file.exists(), "a broker that has stopped is not ready");
+    let again = Broker::start(dir.path(), &[]);
+    let status: Value = serde_json::from_str(&again.done(&["status", "--json"])).unwrap();
+    assert_eq!(status["broker_id"], id, "it is the data directory's");
 }
 
 #[test]

@@ -149,6 +149,7 @@ fn start(config: ServeConfig) -> Result<Running, ExitReason> {
     let http = Server::start(http, Arc::clone(&gateway), Arc::clone(&node), limits).map_err(fault("start HTTP"))?;
 
     let (store, handles, report) = open_store(&config, &mailboxes, &tell, &told)?;
+    node.set_broker_id(uuid::Uuid::from_bytes(report.store).to_string());
     let process = Arc::new(Process { clock, gateway, told: Mutex::new(tell) });
     let loops = start_shards(&config, doors, handles, &process).map_err(fault("start the shards' threads"))?;
     let running = Running { store, http, node, mailboxes, loops, told, ready_file: config.ready_file.clone() };
