@@ -4,8 +4,8 @@
 //! waits here, and it goes on when there is room. Messages too large for one go are sent in parts; other links interleave.
 
 use super::connection::{Connection, index, token};
-use super::link::{Consumer, Front, Kind, LargeOut, Link, Sending};
-use super::render::{self, Refused};
+use super::link::{Consumer, Kind, LargeOut, Link, Sending};
+use super::render::{self, Front, Refused};
 use crate::io::Level;
 use crate::mail::{Deliver, Request};
 use crate::queues::Queues;
@@ -213,19 +213,8 @@ impl Connection {
                     return;
                 };
                 self.front.clear();
-                let overlay = deliver.overlay.as_deref();
-                let head = &deliver.head;
-                let skip = render::put_front(
-                    &mut self.front,
-                    head,
-                    deliver.deliveries,
-                    overlay,
-                    content,
-                    length,
-                    now_ms,
-                    &limits,
-                );
-                let skip = skip.unwrap_or(0);
+                let front = Front { head: deliver.head, deliveries: deliver.deliveries, overlay: deliver.overlay };
+                let skip = render::put_front(&mut self.front, &front, content, length, now_ms, &limits).unwrap_or(0);
                 if length <= WHOLE_UP_TO_BYTES && self.engine.fits(id, self.front.len() + content.len() - skip) {
                     let rest = shared.as_ref().map(|bytes| bytes.slice(skip..));
                     let piece = match &rest {
@@ -290,18 +279,7 @@ impl Connection {
         {
             // The first part is here: its front can be made.
             let mut made = Vec::new();
-            let overlay = front.overlay.as_deref();
-            let chunk = &sending.chunk;
-            let skip = render::put_front(
-                &mut made,
-                &front.head,
-                front.deliveries,
-                overlay,
-                chunk,
-                rest.length,
-                now_ms,
-                &limits,
-            );
+            let skip = render::put_front(&mut made, front, &sending.chunk, rest.length, now_ms, &limits);
             sending.chunk = sending.chunk.slice(skip.unwrap_or(0)..);
             consumer.front = made;
             rest.front = None;

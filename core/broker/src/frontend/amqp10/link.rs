@@ -1,11 +1,11 @@
 //! What the front end keeps of a link, beside what the engine keeps.
 
-use super::render::Kept;
+use super::render::{Front, Kept};
 use crate::mail::{Deliver, Payload};
 use bytes::Bytes;
 use packhorse_amqp10::engine::{LinkId, SessionId};
 use packhorse_amqp10::message::BodyScan;
-use packhorse_model::{Head, LargeId, Overlay, QueueId, QueueName};
+use packhorse_model::{Head, LargeId, QueueId, QueueName};
 use packhorse_queue::{ConsumerId, DeliveryKey};
 use std::collections::VecDeque;
 
@@ -188,12 +188,4 @@ pub(crate) struct LargeOut {
     pub(crate) loading: bool,
     /// The front of the message is made when the first part is here.
     pub(crate) front: Option<Box<Front>>,
-}
-
-/// What the front of a message is made from.
-#[derive(Debug)]
-pub(crate) struct Front {
-    pub(crate) head: Head,
-    pub(crate) deliveries: u32,
-    pub(crate) overlay: Option<Box<Overlay>>,
 }

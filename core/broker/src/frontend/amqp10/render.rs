@@ -244,18 +244,26 @@ pub(crate) fn opaque_head(format: u32, default_durable: bool, arrived_ms: u64) -
     Head { arrived_ms, ttl_ms: 0, message_format: format, priority: 4, flags, format: ContentFormat::Amqp10 }
 }
 
+/// What the front of a message is made from, beside its content.
+#[derive(Clone, Debug)]
+pub(crate) struct Front {
+    pub(crate) head: Head,
+    pub(crate) deliveries: u32,
+    pub(crate) overlay: Option<Box<Overlay>>,
+}
+
 /// Appends what goes out in front of a message's content, and tells how much of the content it replaces: a header, and the
-/// annotations if an overlay changes them. `content` may be the first part of it. `None`: more of it is needed.
+/// annotations if an overlay changes them. `content` may be the first part of `whole` bytes. `None`: more of it is needed,
+/// which cannot be with [`Limits::message_head_bytes`] of it.
 pub(crate) fn put_front(
     out: &mut Vec<u8>,
-    head: &Head,
-    deliveries: u32,
-    overlay: Option<&Overlay>,
+    Front { head, deliveries, overlay }: &Front,
     content: &[u8],
     whole: u64,
     now_ms: u64,
     limits: &Limits,
 ) -> Option<usize> {
+    let deliveries = *deliveries;
     if head.message_format != 0 {
         return Some(0);
     }
@@ -271,7 +279,7 @@ pub(crate) fn put_front(
         first_acquirer: None,
         delivery_count: (deliveries > 0).then_some(deliveries),
     };
-    let added = overlay.map(overlay_annotations).filter(|map| !map.is_empty());
+    let added = overlay.as_deref().map(overlay_annotations).filter(|map| !map.is_empty());
     let added = added.as_ref().and_then(|map| Map::from_encoded(map, limits).ok());
     let Some(added) = added else {
         // A message of nothing but a header has no content; its payload must not be empty.
