@@ -1,0 +1,4 @@
+//! The checker from outside: planted histories, a reference broker, files as they are found after a kill.
+
+mod planted;
+mod story;

@@ -1,0 +1,597 @@
+//! One planted history for each invariant that breaks just it, and near misses that break nothing.
+
+use super::story::*;
+use packhorse_history::{Counters, Event, MessageId};
+
+const NOTHING: [(&str, u64); 0] = [];
+
+/// Two consumers with credit for 10 each, in processes 1 and 2.
+fn two_consumers() -> Story {
+    let story = Story::of(3).at(1, 1, attach(1)).at(1, 1, credit(1, 10));
+    story.at(1, 2, attach(2)).at(1, 2, credit(2, 10))
+}
+
+mod lost {
+    use super::*;
+
+    #[test]
+    fn a_confirmed_message_that_nobody_gets() {
+        let story = Story::of(2).confirmed(10, 0..3).at(20, 1, recv(0, 1, 0)).at(21, 1, ack(0, 1));
+        let story = story.at(22, 1, recv(2, 1, 0)).at(23, 1, ack(2, 1));
+        assert_eq!(story.at(50, 1, drained()).broken(), [("I1", 1)]);
+    }
+
+    #[test]
+    fn without_a_confirm_it_may_be_gone() {
+        let story = Story::of(2).at(10, 0, send(0)).at(11, 0, send(1));
+        let story = story.at(12, 0, Event::SentUnknown { message: message(1) });
+        assert_eq!(story.at(50, 1, drained()).broken(), NOTHING);
+    }
+
+    #[test]
+    fn a_confirm_after_the_look_says_nothing() {
+        assert_eq!(Story::of(2).at(5, 1, drained()).confirmed(10, 0..1).broken(), NOTHING);
+    }
+
+    #[test]
+    fn a_queue_that_nobody_saw_empty_is_not_judged_and_the_report_says_so() {
+        let report = Story::of(1).confirmed(10, 0..4).check();
+        assert!(report.is_clean());
+        assert_eq!(report.totals.not_judged_for_loss, 4);
+        assert!(report.notes().iter().any(|note| note.starts_with("4 confirmed messages were not judged")), "{report}");
+    }
+
+    #[test]
+    fn an_acknowledgement_without_an_answer_is_an_end() {
+        let story = Story::of(2).confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(21, 1, ack(0, 1)).at(22, 1, lost(1));
+        assert_eq!(story.at(50, 1, drained()).broken(), NOTHING);
+    }
+
+    #[test]
+    fn a_returned_message_that_does_not_come_back() {
+        let story = Story::of(2).confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(21, 1, release(0, 1));
+        let story = story.at(50, 1, drained()).at(60, 1, drained_of("DLQ"));
+        assert_eq!(story.broken(), [("I1", 1)]);
+    }
+
+    #[test]
+    fn a_returned_message_may_be_a_dead_letter_while_nobody_looked() {
+        let story = Story::of(2).confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(21, 1, lost(1));
+        assert_eq!(story.at(50, 1, drained()).broken(), NOTHING);
+        let story = Story::of(2).confirmed(10, 0..1).at(20, 1, recv(0, 1, 0));
+        let story = story.at(21, 1, Event::Reject { message: message(0), consumer: 1 });
+        let story = story.at(30, 1, Event::Dlq { message: message(0), reason: "rejected" });
+        assert_eq!(story.at(50, 1, drained()).at(60, 1, drained_of("DLQ")).broken(), NOTHING);
+    }
+
+    #[test]
+    fn a_rejected_message_that_is_no_dead_letter() {
+        let story = Story::of(2).confirmed(10, 0..1).at(20, 1, recv(0, 1, 0));
+        let story = story.at(21, 1, Event::Reject { message: message(0), consumer: 1 });
+        assert_eq!(story.at(50, 1, drained()).at(60, 1, drained_of("DLQ")).broken(), [("I1", 1)]);
+    }
+
+    fn volatile(sequence: u64) -> Event<'static> {
+        match send(sequence) {
+            Event::Send { message, queue, size_bytes, crc, ttl_ms, delay_ms, priority, tx, .. } => {
+                Event::Send { message, queue, size_bytes, crc, persistent: false, ttl_ms, delay_ms, priority, tx }
+            }
+            other => other,
+        }
+    }
+
+    #[test]
+    fn a_message_that_is_not_persistent_survives_no_end_of_the_broker_but_everything_else() {
+        let story = Story::of(2).at(10, 0, volatile(0)).at(12, 0, sent_ok(0));
+        assert_eq!(story.at(50, 1, drained()).broken(), [("I1", 1)]);
+        let story = Story::of(2).at(10, 0, volatile(0)).at(12, 0, sent_ok(0)).at(20, 1, kill()).at(30, 1, start());
+        assert_eq!(story.at(50, 1, drained()).broken(), NOTHING);
+        let story = Story::of(2).at(1, 1, kill()).at(5, 1, start()).at(10, 0, volatile(0)).at(12, 0, sent_ok(0));
+        assert_eq!(story.at(50, 1, drained()).broken(), [("I1", 1)]);
+    }
+
+    fn with_ttl(sequence: u64) -> Event<'static> {
+        match send(sequence) {
+            Event::Send { message, queue, size_bytes, crc, persistent, delay_ms, priority, tx, .. } => {
+                Event::Send { message, queue, size_bytes, crc, persistent, ttl_ms: 100, delay_ms, priority, tx }
+            }
+            other => other,
+        }
+    }
+
+    #[test]
+    fn a_message_with_a_time_to_live_is_lost_only_if_the_expiry_queue_lacks_it() {
+        let story = || Story::of(2).at(10, 0, with_ttl(0)).at(12, 0, sent_ok(0)).at(500, 1, drained());
+        assert_eq!(story().broken(), NOTHING);
+        assert_eq!(story().at(510, 1, drained_of("Expiry")).broken(), [("I1", 1)]);
+        let found = story().at(505, 1, Event::Expired { message: message(0) });
+        assert_eq!(found.at(510, 1, drained_of("Expiry")).broken(), NOTHING);
+    }
+
+    #[test]
+    fn what_was_on_its_way_to_a_presettled_link_that_broke_is_gone_rightly() {
+        let presettled = Event::Attach { consumer: 1, queue: QUEUE, presettled: true, filtered: false };
+        let story = Story::of(2).at(1, 1, presettled).at(1, 1, credit(1, 10)).confirmed(10, 0..1);
+        assert_eq!(story.at(20, 1, lost(1)).at(50, 1, drained()).broken(), NOTHING);
+        let story = Story::of(2).at(1, 1, presettled).at(1, 1, credit(1, 10)).at(5, 1, lost(1)).confirmed(10, 0..1);
+        assert_eq!(story.at(50, 1, drained()).broken(), [("I1", 1)]);
+    }
+}
+
+mod phantom {
+    use super::*;
+
+    #[test]
+    fn a_message_that_nobody_sent() {
+        assert_eq!(Story::of(2).confirmed(10, 0..1).at(20, 1, recv(9, 1, 0)).broken(), [("I2", 1)]);
+    }
+
+    #[test]
+    fn a_message_that_seems_to_come_before_it_was_sent_was_sent() {
+        assert_eq!(Story::of(2).at(20, 1, recv(0, 1, 0)).confirmed(21, 0..1).broken(), NOTHING);
+    }
+
+    #[test]
+    fn a_refused_message_and_one_without_an_answer() {
+        let refused = Event::SentRejected { message: message(0), reason: "full" };
+        let story = Story::of(2).at(10, 0, send(0)).at(12, 0, refused).at(20, 1, recv(0, 1, 0));
+        assert_eq!(story.broken(), [("I2", 1)]);
+        let unknown = Event::SentUnknown { message: message(0) };
+        let story = Story::of(2).at(10, 0, send(0)).at(12, 0, unknown).at(20, 1, recv(0, 1, 0));
+        assert_eq!(story.broken(), NOTHING);
+    }
+
+    fn received(queue: &'static str, crc_ok: bool) -> Event<'static> {
+        Event::Recv { message: message(0), consumer: 1, queue, delivery_count: 0, redelivered: false, crc_ok, tx: None }
+    }
+
+    #[test]
+    fn the_wrong_queue_and_the_wrong_body() {
+        assert_eq!(Story::of(2).confirmed(10, 0..1).at(20, 1, received("other", true)).broken(), [("I2", 1)]);
+        assert_eq!(Story::of(2).confirmed(10, 0..1).at(20, 1, received(QUEUE, false)).broken(), [("I2", 1)]);
+        assert_eq!(Story::of(2).confirmed(10, 0..1).at(20, 1, received(QUEUE, true)).broken(), NOTHING);
+    }
+
+    #[test]
+    fn a_body_that_does_not_say_whose_it_is() {
+        let event = Event::Recv {
+            message: MessageId::NONE,
+            consumer: 1,
+            queue: QUEUE,
+            delivery_count: 0,
+            redelivered: false,
+            crc_ok: false,
+            tx: None,
+        };
+        let acknowledged = Event::Ack { message: MessageId::NONE, consumer: 1, confirmed: false, tx: None };
+        assert_eq!(Story::of(1).at(20, 0, event).at(21, 0, acknowledged).broken(), [("I2", 1)]);
+    }
+}
+
+mod duplicate {
+    use super::*;
+
+    /// Received by consumer 1 at 20, acknowledged at 21, the answer seen at 25.
+    fn acknowledged() -> Story {
+        two_consumers().confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(21, 1, ack(0, 1)).at(25, 1, ack_ok(0, 1))
+    }
+
+    #[test]
+    fn again_on_another_link() {
+        assert_eq!(acknowledged().at(40, 2, recv(0, 2, 1)).broken(), [("I3", 1)]);
+        assert_eq!(acknowledged().at(40, 2, recv(0, 2, 0)).broken(), [("I3", 1)]);
+    }
+
+    #[test]
+    fn again_after_a_crash() {
+        let story = acknowledged().at(30, 0, kill()).at(30, 1, lost(1)).at(30, 2, lost(2)).at(35, 0, start());
+        let story = story.at(40, 2, attach(3)).at(40, 2, credit(3, 5)).at(45, 2, recv(0, 3, 1));
+        assert_eq!(story.broken(), [("I3", 1)]);
+    }
+
+    #[test]
+    fn without_an_answer_the_acknowledgement_may_be_lost() {
+        let story = two_consumers().confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(21, 1, ack(0, 1));
+        let story = story.at(30, 0, kill()).at(30, 1, lost(1)).at(30, 2, lost(2)).at(35, 0, start());
+        let story = story.at(40, 2, attach(3)).at(40, 2, credit(3, 5)).at(45, 2, recv(0, 3, 1));
+        assert_eq!(story.broken(), NOTHING);
+    }
+
+    #[test]
+    fn an_answer_that_came_after_the_second_delivery() {
+        let story = two_consumers().confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(21, 1, ack(0, 1));
+        assert_eq!(story.at(24, 2, recv(0, 2, 1)).at(25, 1, ack_ok(0, 1)).broken(), NOTHING);
+    }
+
+    #[test]
+    fn an_old_delivery_that_a_stopped_process_reads_late() {
+        // Process 2 was stopped with the delivery in its socket; the broker gave the message to consumer 1, one count higher.
+        let story = two_consumers().confirmed(10, 0..1).at(2_000, 1, recv(0, 1, 1)).at(2_001, 1, ack(0, 1));
+        assert_eq!(story.at(2_005, 1, ack_ok(0, 1)).at(5_000, 2, recv(0, 2, 0)).broken(), NOTHING);
+    }
+
+    #[test]
+    fn the_same_on_a_link_that_is_too_young_for_it() {
+        let story = two_consumers().confirmed(10, 0..1).at(2_000, 1, recv(0, 1, 1)).at(2_001, 1, ack(0, 1));
+        let story = story.at(2_005, 1, ack_ok(0, 1)).at(4_000, 2, attach(3)).at(4_000, 2, credit(3, 5));
+        assert_eq!(story.at(5_000, 2, recv(0, 3, 0)).broken(), [("I3", 1)]);
+    }
+
+    #[test]
+    fn the_same_with_credit_that_is_too_young_for_it() {
+        let story = Story::of(3).at(1, 1, attach(1)).at(1, 1, credit(1, 10)).at(1, 2, attach(2)).at(1, 2, credit(2, 0));
+        let story = story.confirmed(10, 0..1).at(2_000, 1, recv(0, 1, 1)).at(2_001, 1, ack(0, 1));
+        let story = story.at(2_005, 1, ack_ok(0, 1)).at(4_000, 2, credit(2, 1));
+        assert_eq!(story.at(5_000, 2, recv(0, 2, 0)).broken(), [("I3", 1)]);
+    }
+
+    #[test]
+    fn two_consumers_are_told_that_it_was_theirs() {
+        let story = two_consumers().confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(21, 1, ack(0, 1));
+        let story = story.at(20, 2, recv(0, 2, 1)).at(22, 2, ack(0, 2)).at(25, 1, ack_ok(0, 1));
+        assert_eq!(story.at(25, 2, ack_ok(0, 2)).broken(), [("I3", 1)]);
+    }
+
+    #[test]
+    fn a_dead_letter_as_well() {
+        let dead = Event::Dlq { message: message(0), reason: "attempts" };
+        assert_eq!(acknowledged().at(40, 2, dead).broken(), [("I3", 1)]);
+        let story = two_consumers().confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(21, 1, ack(0, 1));
+        assert_eq!(story.at(40, 2, dead).broken(), NOTHING);
+    }
+}
+
+mod silent_duplicate {
+    use super::*;
+
+    #[test]
+    fn the_second_one_looks_like_the_first() {
+        let story = two_consumers().confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(25, 1, lost(1));
+        assert_eq!(story.at(40, 2, recv(0, 2, 0)).broken(), [("I4", 1)]);
+    }
+
+    #[test]
+    fn a_crash_is_no_excuse() {
+        let story = two_consumers().confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(21, 1, ack(0, 1));
+        let story = story.at(30, 0, kill()).at(30, 1, lost(1)).at(30, 2, lost(2)).at(35, 0, start());
+        let story = story.at(40, 2, attach(3)).at(40, 2, credit(3, 5));
+        assert_eq!(story.at(45, 2, recv(0, 3, 0)).broken(), [("I4", 1)]);
+    }
+
+    #[test]
+    fn flagged_or_counted_is_not_silent() {
+        let story = two_consumers().confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(25, 1, lost(1));
+        assert_eq!(story.at(40, 2, recv(0, 2, 1)).broken(), NOTHING);
+    }
+
+    #[test]
+    fn given_back_unseen() {
+        let story = two_consumers().confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(25, 1, release(0, 1));
+        assert_eq!(story.at(40, 2, recv(0, 2, 0)).broken(), NOTHING);
+        let story = two_consumers().confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(25, 1, detach(1));
+        assert_eq!(story.at(40, 2, recv(0, 2, 0)).broken(), NOTHING);
+        let declined = |delivery_failed| Event::Modified {
+            message: message(0),
+            consumer: 1,
+            delivery_failed,
+            undeliverable_here: true,
+        };
+        let story = two_consumers().confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(25, 1, declined(false));
+        assert_eq!(story.at(40, 2, recv(0, 2, 0)).broken(), NOTHING);
+        let story = two_consumers().confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(25, 1, declined(true));
+        assert_eq!(story.at(40, 2, recv(0, 2, 0)).broken(), [("I4", 1)]);
+    }
+
+    #[test]
+    fn given_back_too_late_for_it() {
+        let story = two_consumers().confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(40, 2, recv(0, 2, 0));
+        assert_eq!(story.at(50, 1, release(0, 1)).broken(), [("I4", 1)]);
+    }
+
+    #[test]
+    fn an_orderly_end_returns_only_what_was_not_acknowledged() {
+        let story = two_consumers().confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(21, 1, ack(0, 1));
+        assert_eq!(story.at(25, 1, detach(1)).at(40, 2, recv(0, 2, 0)).broken(), [("I4", 1)]);
+    }
+}
+
+mod order {
+    use super::*;
+
+    #[test]
+    fn swapped_on_one_link() {
+        let story = two_consumers().confirmed(10, 0..3).at(20, 1, recv(0, 1, 0)).at(21, 1, recv(2, 1, 0));
+        assert_eq!(story.at(22, 1, recv(1, 1, 0)).broken(), [("I5", 1)]);
+    }
+
+    #[test]
+    fn a_return_to_its_place_is_no_first_delivery() {
+        let story = two_consumers().confirmed(10, 0..3).at(20, 2, recv(0, 2, 0)).at(21, 1, recv(1, 1, 0));
+        let story = story.at(22, 1, recv(2, 1, 0)).at(30, 2, release(0, 2)).at(35, 1, recv(0, 1, 0));
+        assert_eq!(story.broken(), NOTHING);
+        let story = two_consumers().confirmed(10, 0..2).at(20, 1, recv(1, 1, 0)).at(35, 1, recv(0, 1, 1));
+        assert_eq!(story.broken(), NOTHING, "one that is flagged was with somebody before");
+    }
+
+    #[test]
+    fn what_was_on_its_way_to_a_link_that_closed_went_back_unseen() {
+        let story = two_consumers().confirmed(10, 0..2).at(20, 1, recv(1, 1, 0)).at(25, 2, detach(2));
+        assert_eq!(story.at(30, 1, recv(0, 1, 0)).broken(), NOTHING);
+        let story = two_consumers().at(5, 2, detach(2)).confirmed(10, 0..2).at(20, 1, recv(1, 1, 0));
+        assert_eq!(story.at(30, 1, recv(0, 1, 0)).broken(), [("I5", 1)], "it closed before they were sent");
+    }
+
+    #[test]
+    fn priorities_producers_and_queues_have_orders_of_their_own() {
+        let Event::Send { queue, size_bytes, crc, persistent, ttl_ms, delay_ms, tx, .. } = send(0) else {
+            unreachable!("that is a send")
+        };
+        let with = |message, priority| Event::Send {
+            message,
+            queue,
+            size_bytes,
+            crc,
+            persistent,
+            ttl_ms,
+            delay_ms,
+            priority,
+            tx,
+        };
+        let story = two_consumers().at(10, 0, with(message(0), 1)).at(11, 0, with(message(1), 9));
+        let story = story.at(20, 1, recv(1, 1, 0)).at(21, 1, recv(0, 1, 0));
+        assert_eq!(story.broken(), NOTHING);
+        let other = MessageId::new(2, 0);
+        let from_other = Event::Recv {
+            message: other,
+            consumer: 1,
+            queue: QUEUE,
+            delivery_count: 0,
+            redelivered: false,
+            crc_ok: true,
+            tx: None,
+        };
+        let story = two_consumers().at(10, 0, with(message(0), 4)).at(11, 0, with(other, 4));
+        assert_eq!(story.at(20, 1, from_other).at(21, 1, recv(0, 1, 0)).broken(), NOTHING);
+    }
+
+    #[test]
+    fn handed_out_after_a_later_one_had_been_seen() {
+        let story = Story::of(3).at(1, 1, attach(1)).at(1, 1, credit(1, 10)).confirmed(10, 0..2);
+        let story = story.at(20, 1, recv(1, 1, 0)).at(30, 2, attach(2)).at(30, 2, credit(2, 10));
+        assert_eq!(story.at(35, 2, recv(0, 2, 0)).broken(), [("I5", 1)]);
+    }
+
+    #[test]
+    fn two_consumers_may_see_theirs_in_any_order() {
+        let story = two_consumers().confirmed(10, 0..2).at(20, 1, recv(1, 1, 0)).at(900, 2, recv(0, 2, 0));
+        assert_eq!(story.broken(), NOTHING);
+    }
+}
+
+mod stuck {
+    use super::*;
+
+    /// A consumer whose process says every 100 ms that it is alive, from 100 to `until`.
+    fn alive(mut story: Story, process: usize, until: u64) -> Story {
+        for ms in (100..=until).step_by(100) {
+            story = story.at(ms, process, Event::Tick);
+        }
+        story
+    }
+
+    fn one_consumer() -> Story {
+        Story::of(2).at(1, 1, attach(1)).at(1, 1, credit(1, 10))
+    }
+
+    #[test]
+    fn ready_wanted_and_not_delivered() {
+        let story = alive(one_consumer().confirmed(10, 0..3), 1, 1_500);
+        let story = story.at(1_550, 1, recv(0, 1, 0)).at(1_551, 1, recv(1, 1, 0)).at(1_552, 1, recv(2, 1, 0));
+        assert_eq!(story.broken(), [("I9", 1)]);
+    }
+
+    #[test]
+    fn never_delivered_at_all() {
+        let story = alive(one_consumer().confirmed(10, 0..1), 1, 1_500);
+        assert_eq!(story.broken(), [("I9", 1)]);
+    }
+
+    #[test]
+    fn less_than_a_second() {
+        let story = alive(one_consumer().confirmed(10, 0..1), 1, 900);
+        assert_eq!(story.at(950, 1, recv(0, 1, 0)).broken(), NOTHING);
+    }
+
+    #[test]
+    fn a_process_that_stands_still_sees_nothing() {
+        assert_eq!(one_consumer().confirmed(10, 0..1).at(5_000, 1, recv(0, 1, 0)).broken(), NOTHING);
+    }
+
+    #[test]
+    fn no_credit() {
+        let story = Story::of(2).at(1, 1, attach(1)).at(1, 1, credit(1, 0)).confirmed(10, 0..1);
+        assert_eq!(alive(story, 1, 2_000).broken(), NOTHING);
+    }
+
+    #[test]
+    fn used_up_credit() {
+        let story = Story::of(2).at(1, 1, attach(1)).at(1, 1, credit(1, 1)).confirmed(10, 0..2);
+        assert_eq!(alive(story.at(20, 1, recv(0, 1, 0)), 1, 2_000).broken(), NOTHING);
+    }
+
+    #[test]
+    fn another_consumer_that_stands_still_may_hold_it() {
+        assert_eq!(alive(two_consumers().confirmed(10, 0..1), 1, 2_000).broken(), NOTHING);
+        let story = Story::of(3).at(1, 1, attach(1)).at(1, 1, credit(1, 10)).at(1, 2, attach(2)).at(1, 2, credit(2, 0));
+        assert_eq!(alive(story.confirmed(10, 0..1), 1, 2_000).broken(), [("I9", 1)], "without credit it holds nothing");
+    }
+
+    #[test]
+    fn its_next_life_shows_that_it_is_gone() {
+        let story = two_consumers().and(&header(2, 1, 200)).confirmed(10, 0..1);
+        assert_eq!(alive(story, 1, 2_000).broken(), [("I9", 1)]);
+    }
+
+    #[test]
+    fn a_broker_that_is_down_and_a_fault_that_lasts() {
+        let story = one_consumer().confirmed(10, 0..1).at(20, 0, kill()).at(1_400, 0, start());
+        assert_eq!(alive(story, 1, 2_000).broken(), NOTHING);
+        let pause = |start| Event::Fault { kind: "pause", target: "broker", start };
+        let story = one_consumer().confirmed(10, 0..1).at(20, 0, pause(true)).at(1_400, 0, pause(false));
+        assert_eq!(alive(story, 1, 2_000).broken(), NOTHING);
+    }
+
+    #[test]
+    fn something_else_was_delivered() {
+        let story = one_consumer().confirmed(10, 0..4);
+        let story = story.at(600, 1, recv(0, 1, 0)).at(1_200, 1, recv(1, 1, 0)).at(1_800, 1, recv(2, 1, 0));
+        assert_eq!(alive(story, 1, 2_000).at(2_050, 1, recv(3, 1, 0)).broken(), NOTHING);
+    }
+
+    #[test]
+    fn a_message_that_is_not_confirmed_need_not_be_ready() {
+        assert_eq!(alive(one_consumer().at(10, 0, send(0)), 1, 2_000).broken(), NOTHING);
+    }
+
+    #[test]
+    fn given_back_and_wanted() {
+        let story = one_consumer().confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(30, 1, release(0, 1));
+        assert_eq!(alive(story, 1, 1_500).broken(), [("I9", 1)]);
+        let story = one_consumer().confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(
+            30,
+            1,
+            Event::Modified { message: message(0), consumer: 1, delivery_failed: false, undeliverable_here: true },
+        );
+        assert_eq!(alive(story, 1, 1_500).broken(), NOTHING, "it may not go to this link");
+    }
+
+    #[test]
+    fn a_lost_message_is_called_lost_and_not_stuck() {
+        assert_eq!(alive(one_consumer().confirmed(10, 0..1), 1, 1_500).at(1_600, 1, drained()).broken(), [("I1", 1)]);
+    }
+}
+
+mod counts {
+    use super::*;
+
+    #[test]
+    fn lower_after_a_restart() {
+        let story = two_consumers().confirmed(10, 0..1).at(20, 1, recv(0, 1, 2)).at(30, 0, kill()).at(30, 1, lost(1));
+        let story = story.at(30, 2, lost(2)).at(35, 0, start()).at(40, 2, attach(3)).at(40, 2, credit(3, 5));
+        assert_eq!(story.at(45, 2, recv(0, 3, 1)).broken(), [("I10", 1)]);
+    }
+
+    #[test]
+    fn the_flag_is_gone_on_the_same_link() {
+        let flagged = |redelivered| Event::Recv {
+            message: message(0),
+            consumer: 1,
+            queue: QUEUE,
+            delivery_count: 1,
+            redelivered,
+            crc_ok: true,
+            tx: None,
+        };
+        let story = two_consumers().confirmed(10, 0..1).at(20, 1, flagged(true)).at(21, 1, release(0, 1));
+        assert_eq!(story.at(22, 1, flagged(false)).broken(), [("I10", 1)]);
+        let story = two_consumers().confirmed(10, 0..1).at(20, 1, flagged(true)).at(21, 1, release(0, 1));
+        assert_eq!(story.at(22, 1, flagged(true)).broken(), NOTHING);
+    }
+
+    #[test]
+    fn higher_or_the_same_is_right() {
+        let story = two_consumers().confirmed(10, 0..1).at(20, 1, recv(0, 1, 1)).at(30, 0, kill()).at(30, 1, lost(1));
+        let story = story.at(30, 2, lost(2)).at(35, 0, start()).at(40, 2, attach(3)).at(40, 2, credit(3, 5));
+        assert_eq!(story.at(45, 2, recv(0, 3, 2)).broken(), NOTHING);
+    }
+
+    #[test]
+    fn a_lower_one_that_may_have_been_sent_before() {
+        let story = two_consumers().confirmed(10, 0..1).at(20, 1, recv(0, 1, 1)).at(45, 2, recv(0, 2, 0));
+        assert_eq!(story.broken(), NOTHING);
+    }
+}
+
+mod accounting {
+    use super::*;
+
+    fn read(counters: Counters) -> Event<'static> {
+        Event::Counters { queue: QUEUE, counters: Counters { quiet: true, ..counters } }
+    }
+
+    #[test]
+    fn one_too_many_and_one_too_few() {
+        let story =
+            || Story::of(2).confirmed(10, 0..5).at(20, 1, recv(0, 1, 0)).at(21, 1, ack(0, 1)).at(25, 1, ack_ok(0, 1));
+        assert_eq!(story().at(100, 1, counters(4)).broken(), NOTHING);
+        assert_eq!(story().at(100, 1, counters(5)).broken(), [("I12", 1)]);
+        assert_eq!(story().at(100, 1, counters(3)).broken(), [("I12", 1)]);
+    }
+
+    #[test]
+    fn a_negative_one() {
+        let loud = Counters { ready: Some(-1), ..Counters::default() };
+        assert_eq!(Story::of(1).at(10, 0, Event::Counters { queue: QUEUE, counters: loud }).broken(), [("I12", 1)]);
+    }
+
+    #[test]
+    fn outcomes_that_nobody_knows_leave_room() {
+        let story = || {
+            Story::of(2).confirmed(10, 0..2).at(20, 0, send(2)).at(25, 0, Event::SentUnknown { message: message(2) })
+        };
+        assert_eq!(story().at(100, 1, counters(2)).broken(), NOTHING);
+        assert_eq!(story().at(100, 1, counters(3)).broken(), NOTHING);
+        assert_eq!(story().at(100, 1, counters(4)).broken(), [("I12", 1)]);
+        assert_eq!(story().at(100, 1, counters(1)).broken(), [("I12", 1)]);
+    }
+
+    #[test]
+    fn what_was_received_had_been_stored() {
+        let story = Story::of(2).at(20, 0, send(0)).at(25, 0, Event::SentUnknown { message: message(0) });
+        let story = story.at(100, 1, counters(0)).at(200, 1, recv(0, 1, 0));
+        assert_eq!(story.broken(), [("I12", 1)]);
+    }
+
+    #[test]
+    fn an_acknowledgement_without_an_answer_counts_while_nobody_dies() {
+        let story = || Story::of(2).confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(21, 1, ack(0, 1));
+        assert_eq!(story().at(100, 1, counters(1)).broken(), [("I12", 1)]);
+        assert_eq!(story().at(30, 1, kill()).at(50, 1, start()).at(100, 1, counters(1)).broken(), NOTHING);
+        assert_eq!(story().at(30, 1, lost(1)).at(100, 1, counters(1)).broken(), NOTHING);
+    }
+
+    #[test]
+    fn an_empty_queue_is_empty() {
+        let story = Story::of(2).at(20, 0, send(0)).at(25, 0, Event::SentUnknown { message: message(0) });
+        assert_eq!(story.at(60, 1, drained()).at(100, 1, counters(1)).broken(), [("I12", 1)]);
+    }
+
+    #[test]
+    fn totals_and_who_holds_what() {
+        let story =
+            || Story::of(2).confirmed(10, 0..3).at(20, 1, recv(0, 1, 0)).at(21, 1, ack(0, 1)).at(25, 1, ack_ok(0, 1));
+        let right = Counters {
+            enqueued: Some(3),
+            acknowledged: Some(1),
+            dead_lettered: Some(0),
+            ready: Some(2),
+            acquired: Some(0),
+            depth: Some(2),
+            quiet: true,
+        };
+        assert_eq!(story().at(30, 1, detach(1)).at(100, 1, read(right)).broken(), NOTHING);
+        for wrong in [
+            Counters { enqueued: Some(4), ..right },
+            Counters { acknowledged: Some(0), ..right },
+            Counters { dead_lettered: Some(1), ..right },
+            Counters { acquired: Some(1), ..right },
+            Counters { ready: Some(3), ..right },
+        ] {
+            let broken = story().at(30, 1, detach(1)).at(100, 1, read(wrong)).broken();
+            assert_eq!(broken, [("I12", 1)], "{wrong:?}");
+        }
+        let begun_again = Counters { enqueued: Some(0), acknowledged: Some(0), ..right };
+        let story = story().at(30, 1, detach(1)).at(40, 1, kill()).at(50, 1, start());
+        assert_eq!(story.at(100, 1, read(begun_again)).broken(), NOTHING);
+    }
+}
