@@ -1,4 +1,5 @@
 //! The checker from outside: planted histories, a reference broker, files as they are found after a kill.
 
+mod format;
 mod planted;
 mod story;
