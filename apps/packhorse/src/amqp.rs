@@ -59,6 +59,11 @@ impl Wire {
         Ok((wire, session))
     }
 
+    /// Client, socket, bytes of an unfinished frame, and the instant that is 0 to the client: for callers with a loop of their own.
+    pub(crate) fn into_parts(self) -> (Client, TcpStream, Vec<u8>, Instant) {
+        (self.client, self.stream, self.held, self.start)
+    }
+
     pub(crate) fn now_ms(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }

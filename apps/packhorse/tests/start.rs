@@ -111,6 +111,40 @@ fn a_disk_that_refuses_is_70() {
     assert!(last(&said).contains("/dev/null/data"), "{said}");
 }
 
+/// A broker whose files may have `kib` KiB each; past that the system refuses to write.
+fn with_small_files(dir: &std::path::Path, kib: u32) -> std::process::Command {
+    let mut command = std::process::Command::new("sh");
+    let dir = dir.display();
+    // The signal of this limit is ignored, so that a write gets an error as it would from a full disk.
+    command.arg("-c").arg(format!(
+        "trap '' XFSZ; ulimit -f {}; exec {} serve --data {dir}/data --listen 127.0.0.1:0 --http 127.0.0.1:0 --ready-file {dir}/ready.json",
+        kib * 2,
+        common::BIN
+    ));
+    command
+}
+
+#[test]
+fn no_room_for_a_start_is_70() {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, said) = refused(with_small_files(dir.path(), 16));
+    assert_eq!(code, Some(70), "{said}");
+    assert!(last(&said).contains("start again"), "{said}");
+}
+
+#[test]
+fn a_write_that_fails_later_is_70_and_what_was_confirmed_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    // Segments fit, the file of a large message does not.
+    let broker = Broker::spawn(&mut with_small_files(dir.path(), 70 << 10), &dir.path().join("ready.json"));
+    broker.done(&["send", "q", "kept"]);
+    let output = broker.run(&["send", "q", "--size", "100000000"]);
+    assert!(matches!(output.status.code(), Some(1 | 3)), "{output:?}");
+    assert_eq!(broker.wait(), Some(70));
+    let broker = Broker::start(dir.path(), &[]);
+    assert_eq!(broker.done(&["receive", "q"]), "kept\n");
+}
+
 #[test]
 fn a_wrong_configuration_is_64_with_place_and_rule() {
     let dir = tempfile::tempdir().unwrap();

@@ -53,6 +53,16 @@ impl Ready {
     }
 }
 
+/// Removes a ready file whose broker does not live any more. One that lives keeps it: it may be this start that is a mistake.
+pub(crate) fn remove_if_dead(path: &Path) {
+    let document = std::fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<serde_json::Value>(&bytes).ok());
+    let pid = document.and_then(|document| i32::try_from(document["pid"].as_i64()?).ok());
+    let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) else { return };
+    if rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH) {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
 /// Tells the service manager, if one asked to be told (`NOTIFY_SOCKET`). It is not needed for anything, so errors are not either.
 pub(crate) fn notify(state: &str) {
     if let Some(address) = std::env::var_os("NOTIFY_SOCKET") {
@@ -107,6 +117,23 @@ mod tests {
         assert_eq!(document["pid"], std::process::id());
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left beside it");
         assert!(ready().write_file(&dir.path().join("none/ready.json")).is_err());
+    }
+
+    #[test]
+    fn a_ready_file_goes_with_its_broker() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ready.json");
+        ready().write_file(&path).unwrap();
+        remove_if_dead(&path);
+        assert!(path.exists(), "this process lives");
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        std::fs::write(&path, json!({ "pid": child.id() }).to_string()).unwrap();
+        remove_if_dead(&path);
+        assert!(!path.exists());
+        std::fs::write(&path, "no JSON").unwrap();
+        remove_if_dead(&path);
+        assert!(path.exists(), "nobody knows whose it is");
     }
 
     #[test]

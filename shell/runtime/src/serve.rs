@@ -130,7 +130,7 @@ fn start(config: ServeConfig) -> Result<Running, ExitReason> {
     signals::start(tell.clone()).map_err(fault("watch for signals"))?;
     // One of an earlier run would say that this one is ready.
     if let Some(path) = &config.ready_file {
-        let _ = std::fs::remove_file(path);
+        ready::remove_if_dead(path);
     }
 
     let amqp = bind_amqp(&config)?;
@@ -149,6 +149,10 @@ fn start(config: ServeConfig) -> Result<Running, ExitReason> {
     let http = Server::start(http, Arc::clone(&gateway), Arc::clone(&node), limits).map_err(fault("start HTTP"))?;
 
     let (store, handles, report) = open_store(&config, &mailboxes, &tell, &told)?;
+    // Nobody else has this data directory, so nobody else is ready with it.
+    if let Some(path) = &config.ready_file {
+        let _ = std::fs::remove_file(path);
+    }
     node.set_broker_id(uuid::Uuid::from_bytes(report.store).to_string());
     let process = Arc::new(Process { clock, gateway, told: Mutex::new(tell) });
     let loops = start_shards(&config, doors, handles, &process).map_err(fault("start the shards' threads"))?;
