@@ -1,0 +1,169 @@
+//! A producer and a consumer that keep books over many lives of a broker.
+
+use crate::books::{self, Receipt};
+use crate::wire::{Broken, Wire};
+use packhorse_client_core::{
+    Body, Decision, Draft, Event, Joiner, Limits, MessageView, Misuse, Piece, ReceiverOptions, SenderOptions,
+    SenderSettleMode, Verdict,
+};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How long a turn waits when nothing comes, so that a wish to stop is seen.
+const TURN: Duration = Duration::from_millis(20);
+
+fn misuse(misuse: Misuse) -> Broken {
+    Broken::Refused(misuse.to_string())
+}
+
+/// Sends numbered persistent messages, so many unconfirmed at a time. Numbers go on from life to life; what was unknown when a
+/// connection broke stays unknown and is not sent again.
+#[derive(Debug)]
+pub struct Producer {
+    /// Its number in bodies.
+    pub id: u32,
+    /// The queue.
+    pub queue: &'static str,
+    /// Unconfirmed messages at most.
+    pub window: usize,
+    /// Bytes of a body.
+    pub size: usize,
+    /// By number: sent, and true when confirmed.
+    pub sent: Vec<bool>,
+    /// Stops by itself after so many.
+    pub most: usize,
+    /// When all is confirmed, waits so long before more is sent; none = as fast as it goes.
+    pub pace: Option<Duration>,
+}
+
+impl Producer {
+    /// A producer that has sent nothing.
+    pub fn new(id: u32, queue: &'static str, window: usize, size: usize) -> Producer {
+        Producer { id, queue, window, size, sent: Vec::new(), most: usize::MAX, pace: None }
+    }
+
+    /// Sends until told to stop and all is confirmed, or until the connection breaks. `confirmed` counts along.
+    pub fn run(&mut self, to: SocketAddr, stop: &AtomicBool, confirmed: &AtomicU64) -> Result<(), Broken> {
+        let (mut wire, session) = Wire::open(to, &format!("books-producer-{}", self.id))?;
+        let options = SenderOptions {
+            name: "books-out",
+            address: Some(self.queue),
+            settle: SenderSettleMode::Unsettled,
+            token: 0,
+        };
+        let link = wire.client.sender(session, &options).map_err(misuse)?;
+        let mut open = 0;
+        let mut message = Vec::new();
+        loop {
+            let stopping = stop.load(Ordering::Relaxed) || self.sent.len() >= self.most;
+            if stopping && open == 0 {
+                return wire.close();
+            }
+            while !stopping && self.sent.len() < self.most && open < self.window && wire.client.sendable(link) {
+                let number = self.sent.len() as u64;
+                let body = books::body(self.id, number, self.size);
+                message.clear();
+                Draft { durable: Some(true), ..Draft::new(Body::Data(&body)) }.encode(&mut message);
+                if !wire.client.fits(link, message.len()) {
+                    break;
+                }
+                wire.client.send(link, number, false, &[Piece::Copy(&message)]).map_err(misuse)?;
+                self.sent.push(false);
+                open += 1;
+            }
+            let sent = &mut self.sent;
+            wire.turn(TURN, |client, event| {
+                if let Event::Outcomes { .. } = event {
+                    for outcome in client.outcomes() {
+                        if outcome.state != Decision::Accepted {
+                            return Err(Broken::Refused(format!("message {}: {:?}", outcome.token, outcome.state)));
+                        }
+                        sent[outcome.token as usize] = true;
+                        open -= 1;
+                        confirmed.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                Ok(())
+            })?;
+            if let Some(pace) = self.pace
+                && open == 0
+            {
+                wire.turn(pace, |_, _| Ok(()))?;
+            }
+        }
+    }
+}
+
+/// Receives and accepts everything, and waits for the broker's word that an acknowledgement is safe.
+#[derive(Debug)]
+pub struct Consumer {
+    /// The queue.
+    pub queue: &'static str,
+    /// Credit.
+    pub window: u32,
+    /// What came, in order.
+    pub received: Vec<Receipt>,
+    /// Lives of the broker before this one.
+    pub life: u32,
+}
+
+impl Consumer {
+    /// A consumer that has received nothing.
+    pub fn new(queue: &'static str, window: u32) -> Consumer {
+        Consumer { queue, window, received: Vec::new(), life: 0 }
+    }
+
+    /// Receives until told to stop, or until the connection breaks. `received` counts along.
+    pub fn run(&mut self, to: SocketAddr, stop: &AtomicBool, received: &AtomicU64) -> Result<(), Broken> {
+        let (mut wire, session) = Wire::open(to, "books-consumer")?;
+        let options =
+            ReceiverOptions { name: "books-in", address: self.queue, presettled: false, credit: self.window, token: 0 };
+        let link = wire.client.careful_receiver(session, &options).map_err(misuse)?;
+        let mut joiner = Joiner::default();
+        // What is decided and not confirmed: delivery and place in the books.
+        let mut open: Vec<(u32, usize)> = Vec::new();
+        loop {
+            if stop.load(Ordering::Relaxed) && open.is_empty() {
+                return wire.close();
+            }
+            let (books, life) = (&mut self.received, self.life);
+            wire.turn(TURN, |client, event| {
+                match event {
+                    Event::Message(transfer) => {
+                        let Some(bytes) = joiner.push(&transfer) else { return Ok(()) };
+                        let (producer, number, deliveries) = read(bytes).map_err(Broken::Refused)?;
+                        open.push((transfer.delivery_id, books.len()));
+                        books.push(Receipt { producer, number, deliveries, life, acknowledged: false });
+                        client.decide(link, transfer.delivery_id, Verdict::Accept).map_err(misuse)?;
+                        received.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Event::Confirmed => {
+                        for outcome in client.outcomes() {
+                            let id = outcome.delivery_id;
+                            if let Some(at) = open.iter().position(|(delivery, _)| *delivery == id) {
+                                books[open.remove(at).1].acknowledged = true;
+                            }
+                        }
+                    }
+                    _ => {}
+                }
+                Ok(())
+            })?;
+            if wire.client.credit(link) <= self.window / 2 && !stop.load(Ordering::Relaxed) {
+                wire.client.grant(link, self.window).map_err(misuse)?;
+            }
+        }
+    }
+}
+
+/// Whose message it is, and its delivery-count.
+fn read(message: &[u8]) -> Result<(u32, u64, u32), String> {
+    let view = MessageView::parse(message, &Limits::default()).map_err(|e| format!("not a message: {e}"))?;
+    let data = view.body().find_map(|section| match section {
+        packhorse_client_core::BodySection::Data(bytes) => Some(bytes),
+        _ => None,
+    });
+    let (producer, number) = books::read_body(data.ok_or("a message without data")?)?;
+    Ok((producer, number, view.header().delivery_count.unwrap_or(0)))
+}
