@@ -25,6 +25,8 @@ pub(crate) enum Verb {
     Send(Send),
     /// Receive messages from an address
     Receive(Receive),
+    /// Load a broker, measure it, and check what came of the messages
+    Bench(Box<crate::bench::Bench>),
     /// Show or check the configuration
     #[command(subcommand)]
     Config(Config),
@@ -171,7 +173,7 @@ pub(crate) enum Config {
 }
 
 /// How to reach the broker's AMQP.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct Amqp {
     /// Where AMQP is served
     #[arg(long, value_name = "HOST:PORT", env = "PACKHORSE_AMQP", default_value = "127.0.0.1:5672")]

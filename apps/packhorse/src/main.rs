@@ -1,6 +1,7 @@
 //! The one binary: the broker (`serve`) and the command line. Wiring and screens, no broker logic.
 
 mod amqp;
+mod bench;
 mod cli;
 mod online;
 mod receive;
@@ -58,6 +59,7 @@ fn run(verb: Verb) -> End {
         Verb::Queue(Queue::Delete { name, force, online }) => online::queue_delete(&name, force, &online),
         Verb::Send(args) => send::run(&args),
         Verb::Receive(args) => receive::run(&args),
+        Verb::Bench(args) => bench::run(&args),
         Verb::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "packhorse", &mut std::io::stdout());
             End::Done
@@ -79,7 +81,6 @@ fn run(verb: Verb) -> End {
 /// Verbs of the specification that this version has not.
 const NOT_YET: &[&str] = &[
     "message",
-    "bench",
     "checker",
     "topic",
     "subscription",

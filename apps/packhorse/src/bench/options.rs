@@ -201,7 +201,10 @@ mod tests {
         let span = bench.span(0);
         assert_eq!((span.from_ns, span.to_ns, span.stop_ns), (1_000_000_000, 4_000_000_000, 4_500_000_000));
         assert!(!span.counts(999_999_999) && span.counts(1_000_000_000) && !span.counts(4_000_000_000));
-        assert_eq!(parse("--count 5").unwrap().span(7), Span { start_ns: 7, from_ns: 7, to_ns: u64::MAX, stop_ns: u64::MAX });
+        assert_eq!(
+            parse("--count 5").unwrap().span(7),
+            Span { start_ns: 7, from_ns: 7, to_ns: u64::MAX, stop_ns: u64::MAX }
+        );
     }
 
     #[test]

@@ -151,8 +151,7 @@ pub(super) fn wait<'a>(
             PollFd::new(&wire.socket, flags)
         })
         .collect();
-    let timeout =
-        Timespec { tv_sec: (wait_ns / 1_000_000_000) as i64, tv_nsec: (wait_ns % 1_000_000_000) as _ };
+    let timeout = Timespec { tv_sec: (wait_ns / 1_000_000_000) as i64, tv_nsec: (wait_ns % 1_000_000_000) as _ };
     match poll(&mut fds, Some(&timeout)) {
         Ok(_) | Err(Errno::INTR) => {}
         Err(e) => return Err(lost(e)),

@@ -1,0 +1,278 @@
+//! The receiving side: all consuming connections on one thread. Takes each message, checks it, accepts it.
+
+use super::clock::{self, Span};
+use super::control::Shared;
+use super::diary::Diary;
+use super::figures::Side;
+use super::options::Bench;
+use super::producer::misuse;
+use super::seen::Seen;
+use super::wire::{self, READ_BYTES, Wire};
+use crate::End;
+use packhorse_client_core::{
+    Body, BodySection, Client, Draft, Event, Joiner, Limits, LinkId, MessageView, ReceiverOptions, Verdict,
+};
+use packhorse_history::body::{self, Checked};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Longest sleep; orders and the keeping alive of connections are looked after so often.
+const NAP_NS: u64 = 50_000_000;
+/// Without any message for so long the rest is lost: the first while it is not known how many there are.
+const PATIENCE_NS: u64 = 120_000_000_000;
+const PATIENCE_AT_END_NS: u64 = 20_000_000_000;
+
+/// One consuming connection.
+struct Link {
+    wire: Wire,
+    link: LinkId,
+    number: u32,
+    queue: usize,
+    joiner: Joiner,
+    unwritten: bool,
+}
+
+/// What does not change during a run.
+struct Plan<'a> {
+    bench: &'a Bench,
+    run: u64,
+    span: Span,
+    /// What stands before the body in a message as it was sent: the head of the data section.
+    prefix: Vec<u8>,
+}
+
+/// The consumers, attached, with credit.
+pub(super) struct Consumers {
+    links: Vec<Link>,
+    buffer: Vec<u8>,
+}
+
+impl Consumers {
+    /// Connects all of them and waits until each link stands.
+    pub(super) fn attach(bench: &Bench, diary: &mut Diary) -> Result<Consumers, End> {
+        let mut buffer = vec![0; READ_BYTES];
+        let mut links = Vec::new();
+        for number in 0..bench.consumers.unwrap_or(1) {
+            let (mut wire, session) = Wire::open(&bench.amqp, &format!("bench-consumer-{number}"))?;
+            let queue = bench.queue_of(number);
+            diary.attached(clock::now_ns(), number, queue, bench.credit)?;
+            diary.flush()?;
+            let options = ReceiverOptions {
+                name: "bench",
+                address: &bench.queue[queue],
+                presettled: false,
+                credit: bench.credit,
+                token: 0,
+            };
+            let link = wire.client.receiver(session, &options).map_err(misuse)?;
+            wire.set_patience(Duration::from_nanos(NAP_NS))?;
+            let mut stands = false;
+            while !stands {
+                wire.write()?;
+                wire.read(&mut buffer, true, |_, event, _| match event {
+                    Event::Attached { .. } => {
+                        stands = true;
+                        Ok(())
+                    }
+                    Event::Message(_) => Err(not_empty(&bench.queue[queue])),
+                    _ => Ok(()),
+                })?;
+            }
+            links.push(Link { wire, link, number, queue, joiner: Joiner::default(), unwritten: false });
+        }
+        Ok(Consumers { links, buffer })
+    }
+
+    /// Receives until as many messages came as are expected.
+    pub(super) fn run(
+        self,
+        bench: &Bench,
+        run: u64,
+        shared: &Shared,
+        span: Span,
+        mut diary: Diary,
+    ) -> Result<Side, End> {
+        let Consumers { mut links, mut buffer } = self;
+        let mut prefix = Vec::new();
+        Draft::new(Body::Data(&vec![0; bench.size])).encode(&mut prefix);
+        prefix.truncate(prefix.len() - bench.size);
+        let plan = Plan { bench, run, span, prefix };
+        let mut seen = Seen::new(bench.connections, links.len() as u32);
+        let mut side = Side::new(0);
+        let mut readable = vec![false; links.len()];
+        let mut last = clock::now_ns();
+        let mut ticked = last;
+        loop {
+            if shared.abort.load(Ordering::Relaxed) {
+                return Err(End::Code(1));
+            }
+            diary.flush()?;
+            for one in &mut links {
+                one.unwritten = !one.wire.write()?;
+            }
+            let expected = shared.expect.load(Ordering::Relaxed);
+            let now = clock::now_ns();
+            let patience = if expected == u64::MAX { PATIENCE_NS } else { PATIENCE_AT_END_NS };
+            if side.done >= expected || now.saturating_sub(last.max(span.start_ns)) > patience {
+                break;
+            }
+            let alone = links.len() == 1 && !links[0].unwritten;
+            if !alone {
+                wire::wait(links.iter().map(|one| (&one.wire, one.unwritten)), NAP_NS, &mut readable)?;
+            }
+            let before = side.done;
+            for (one, readable) in links.iter_mut().zip(&readable) {
+                if alone || *readable {
+                    one.read(&plan, alone, &mut buffer, &mut seen, &mut side, &mut diary)?;
+                }
+            }
+            let now = clock::now_ns();
+            if side.done > before {
+                last = now;
+                shared.received.store(side.done, Ordering::Relaxed);
+            }
+            if now - ticked > NAP_NS {
+                ticked = now;
+                for one in &mut links {
+                    one.wire.tick()?;
+                }
+            }
+        }
+        let expected = shared.expect.load(Ordering::Relaxed);
+        if expected == u64::MAX {
+            return Err(End::Refused(format!("no message for {} s", PATIENCE_NS / 1_000_000_000)));
+        }
+        seen.end(expected, side.done);
+        for one in links {
+            diary.detached(clock::now_ns(), one.number)?;
+            diary.flush()?;
+            one.wire.close(&mut buffer)?;
+        }
+        diary.end()?;
+        side.violations = seen.violations;
+        side.told = seen.told;
+        Ok(side)
+    }
+}
+
+impl Link {
+    fn read(
+        &mut self,
+        plan: &Plan<'_>,
+        wait: bool,
+        buffer: &mut [u8],
+        seen: &mut Seen,
+        side: &mut Side,
+        diary: &mut Diary,
+    ) -> Result<(), End> {
+        let Link { wire, link, number, queue, joiner, .. } = self;
+        wire.read(buffer, wait, |client: &mut Client, event, now| {
+            let Event::Message(transfer) = event else { return Ok(()) };
+            let delivery = transfer.delivery_id;
+            let Some(bytes) = joiner.push(&transfer) else { return Ok(()) };
+            let name = &plan.bench.queue[*queue];
+            let message = match plan.check(bytes) {
+                Checked::Intact(message) => message,
+                Checked::Corrupt(message) => {
+                    seen.corrupt(message);
+                    message
+                }
+                // Somebody else's: not acknowledged, so it goes back.
+                Checked::Unreadable | Checked::OtherRun(_) => return Err(not_empty(name)),
+            };
+            if plan.bench.queue_of(message.producer) != *queue {
+                seen.misrouted(message, name);
+            }
+            diary.received(now, message, *number, *queue, bytes)?;
+            side.begun(now);
+            if seen.came(message, *number) {
+                let due = plan.bench.due_ns(plan.span.start_ns, message.producer, message.sequence);
+                let counts = plan.span.counts(due.unwrap_or(now));
+                side.happened(now, counts.then(|| due.map_or(0, |due| now.saturating_sub(due))));
+            }
+            diary.acknowledged(now, message, *number)?;
+            client.settle(*link, delivery, Verdict::Accept).map_err(misuse)?;
+            Ok(())
+        })?;
+        if wire.client.credit(*link) <= plan.bench.credit / 2 {
+            diary.credit(clock::now_ns(), *number, plan.bench.credit)?;
+            wire.client.grant(*link, plan.bench.credit).map_err(misuse)?;
+        }
+        Ok(())
+    }
+}
+
+impl Plan<'_> {
+    /// Whose the message is, and whether it is whole.
+    fn check(&self, bytes: &[u8]) -> Checked {
+        // As we send them, the body is the end; a broker that adds a footer, or another size, takes the longer way.
+        let at = bytes.len().saturating_sub(self.bench.size);
+        if bytes[..at].ends_with(&self.prefix) {
+            let checked = body::check(self.run, &bytes[at..]);
+            if matches!(checked, Checked::Intact(_)) {
+                return checked;
+            }
+        }
+        let limits = Limits { message_head_bytes: u32::MAX, ..Limits::default() };
+        let Ok(view) = MessageView::parse(bytes, &limits) else { return Checked::Unreadable };
+        match view.body().next() {
+            Some(BodySection::Data(data)) => match body::check(self.run, data) {
+                // Whole, and yet not of the size that was sent: two bodies in one, or a section too many.
+                Checked::Intact(message) if data.len() != self.bench.size => Checked::Corrupt(message),
+                checked => checked,
+            },
+            _ => Checked::Unreadable,
+        }
+    }
+}
+
+fn not_empty(queue: &str) -> End {
+    End::Refused(format!(
+        "{queue} holds messages that this run did not send (they stay there): use an empty queue, or delete this one"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use packhorse_history::MessageId;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        bench: Bench,
+    }
+
+    #[test]
+    fn a_message_is_checked_with_whatever_stands_around_its_body() {
+        let bench = Line::parse_from(["bench", "--size", "100"]).bench;
+        let mut prefix = Vec::new();
+        Draft::new(Body::Data(&[0; 100])).encode(&mut prefix);
+        prefix.truncate(prefix.len() - 100);
+        let span = bench.span(0);
+        let plan = Plan { bench: &bench, run: 5, span, prefix };
+        let message = MessageId::new(3, 4);
+        let mut body = [0; 100];
+        body::fill(5, message, &mut body).unwrap();
+        let encode = |draft: Draft<'_>| {
+            let mut bytes = Vec::new();
+            draft.encode(&mut bytes);
+            bytes
+        };
+        let plain = encode(Draft { durable: Some(true), ..Draft::new(Body::Data(&body)) });
+        assert_eq!(plan.check(&plain), Checked::Intact(message));
+        let footer = [&plain[..], &[0x00, 0x53, 0x78, 0xc1, 0x01, 0x00]].concat();
+        assert_eq!(plan.check(&footer), Checked::Intact(message));
+        let mut changed = plain.clone();
+        *changed.last_mut().unwrap() ^= 1;
+        assert_eq!(plan.check(&changed), Checked::Corrupt(message));
+        let mut longer = [0; 120];
+        body::fill(5, message, &mut longer).unwrap();
+        assert_eq!(plan.check(&encode(Draft::new(Body::Data(&longer)))), Checked::Corrupt(message));
+        body::fill(6, message, &mut body).unwrap();
+        assert_eq!(plan.check(&encode(Draft::new(Body::Data(&body)))), Checked::OtherRun(6));
+        assert_eq!(plan.check(&encode(Draft::new(Body::Text("hello")))), Checked::Unreadable);
+        assert_eq!(plan.check(b""), Checked::Unreadable);
+    }
+}
