@@ -44,6 +44,11 @@ impl<W: Write> JsonlWriter<W> {
         self.out.flush()
     }
 
+    /// The file. What is not flushed is not in it yet.
+    pub fn get_mut(&mut self) -> &mut W {
+        &mut self.out
+    }
+
     /// Flushes and gives the file back.
     pub fn into_inner(mut self) -> io::Result<W> {
         self.flush()?;
