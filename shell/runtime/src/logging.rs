@@ -2,6 +2,7 @@
 //! still costs lines (counted) and never a turn.
 
 use crate::config::LogFormat;
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -48,6 +49,19 @@ pub(crate) fn start(format: LogFormat, level: tracing::Level) {
         }
         LogFormat::Json => tracing::subscriber::set_global_default(lines.json().flatten_event(true).finish()),
     };
+}
+
+/// A text that may hold words of a peer, as one line: control characters are escaped, so that nobody else begins a line of
+/// the log or talks to the terminal that shows it.
+pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let escaped = text.chars().flat_map(|c| match c.is_control() {
+        true => c.escape_default().collect::<Vec<_>>(),
+        false => vec![c],
+    });
+    Cow::Owned(escaped.collect())
 }
 
 /// Waits until what was logged so far is written, for a while.
@@ -115,6 +129,12 @@ impl<'a> MakeWriter<'a> for Pipe {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_peer_cannot_begin_a_line() {
+        assert_eq!(one_line("link \"grüße\" refused"), "link \"grüße\" refused");
+        assert_eq!(one_line("a\nERROR b\r\u{1b}[2Jé"), "a\\nERROR b\\r\\u{1b}[2Jé");
+    }
 
     #[test]
     fn lines_that_cannot_wait_are_counted_and_told() {

@@ -75,6 +75,7 @@ impl Host for Process {
     fn log(&self, shard: ShardId, level: Level, connection: Option<ConnectionId>, text: &str) {
         let connection = connection.map(tracing::field::display);
         let shard = shard.0;
+        let text = logging::one_line(text);
         match level {
             Level::Debug => tracing::debug!(shard, connection, "{text}"),
             Level::Info => tracing::info!(shard, connection, "{text}"),
