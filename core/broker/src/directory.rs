@@ -26,6 +26,11 @@ impl Directory {
         Directory { shards, by_name: BTreeMap::new(), by_id: seed.map() }
     }
 
+    /// The node's secret hasher.
+    pub(crate) fn hasher(&self) -> &Seed {
+        self.by_id.hasher()
+    }
+
     pub(crate) fn insert(&mut self, id: QueueId, name: QueueName, settings: QueueSettings) {
         self.by_name.insert(name.clone(), id);
         self.by_id.insert(id, Known { id, name, owner: id.owner(self.shards), settings });

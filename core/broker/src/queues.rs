@@ -69,6 +69,8 @@ pub(crate) enum Due {
 #[derive(Debug)]
 struct Relocating {
     relocation: Box<queue::Relocation>,
+    /// The store has got it since it was offered.
+    spilled: bool,
     /// Who is told when it is there.
     reply: Option<(LinkRef, u32)>,
 }
@@ -177,6 +179,12 @@ impl Queues {
     /// The time of all that follows.
     pub(crate) fn set_now(&mut self, now: Now) {
         self.now = now;
+    }
+
+    /// A number that no peer knows, another for each connection.
+    pub(crate) fn secret(&self, connection: ConnectionId) -> u64 {
+        use std::hash::BuildHasher;
+        self.directory.hasher().hash_one(connection)
     }
 
     /// Broker time, ms.
@@ -399,7 +407,8 @@ impl Queues {
         let sequence = entered.sequence().expect("an enqueue draws a number");
         let key = EntryKey { queue: self.held[slot as usize].id, sequence };
         if let Some((buffer, bytes)) = keep {
-            self.ring.fill_volatile(buffer, bytes, vec![(head.level(), key)]);
+            let held = bytes.len();
+            self.ring.fill_volatile(buffer, bytes, held, vec![(head.level(), key)]);
         } else if stored.is_none() {
             self.volatile_entries.push((head.level(), key));
         }
@@ -646,7 +655,7 @@ impl Queues {
         let name = name.to_string();
         match target {
             Some((id, owner)) if owner == self.shard => {
-                self.relocating.insert(from, Relocating { relocation, reply });
+                self.relocating.insert(from, Relocating { relocation, spilled: false, reply });
                 let Some(relocating) = self.relocating.get(&from) else { return };
                 let relocation = &relocating.relocation;
                 let (head, content, overlay) = (relocation.head, relocation.content, relocation.overlay.clone());
@@ -661,11 +670,11 @@ impl Queues {
                     Content::Body(place) => (Content::Body(Resident { buffer: 0, ..place }), None),
                     large => (large, None),
                 };
-                self.relocating.insert(from, Relocating { relocation, reply });
+                self.relocating.insert(from, Relocating { relocation, spilled: false, reply });
                 self.mail(owner, Body::Reserve { from, to: id, head, content, bytes, overlay });
             }
             None => {
-                self.relocating.insert(from, Relocating { relocation, reply });
+                self.relocating.insert(from, Relocating { relocation, spilled: false, reply });
                 self.want_dead_letter_queue(&name, from);
             }
         }
@@ -673,9 +682,10 @@ impl Queues {
 
     /// The dead-letter queue exists now (or cannot): entries that waited for it go on.
     pub(crate) fn relocate_again(&mut self, from: EntryKey, exists: bool) {
-        let Some(Relocating { relocation, reply }) = self.relocating.remove(&from) else { return };
+        let Some(Relocating { mut relocation, spilled, reply }) = self.relocating.remove(&from) else { return };
         let Some(slot) = self.slot(from.queue) else { return };
         if exists {
+            relocation.stored |= spilled;
             self.relocate(slot, relocation, reply);
         } else {
             self.tell(slot, Input::RelocateFailed { key: relocation.key });
@@ -705,7 +715,8 @@ impl Queues {
         let answer = self.tell(slot, Input::Reserve { head, content, stored, overlay });
         let to = EntryKey { queue: id, sequence: answer.sequence()? };
         if let Some((buffer, bytes)) = keep {
-            self.ring.fill_volatile(buffer, bytes, vec![(head.level(), to)]);
+            let held = bytes.len();
+            self.ring.fill_volatile(buffer, bytes, held, vec![(head.level(), to)]);
         } else if !stored && let Content::Body(place) = content {
             if place.buffer == self.volatile_buffer {
                 self.volatile_entries.push((head.level(), to));
@@ -718,7 +729,7 @@ impl Queues {
 
     /// The place in the dead-letter queue is known: write the move.
     pub(crate) fn on_reserved(&mut self, from: EntryKey, to: Option<EntryKey>, level: u8) {
-        let Some(Relocating { relocation, reply }) = self.relocating.remove(&from) else {
+        let Some(Relocating { relocation, reply, .. }) = self.relocating.remove(&from) else {
             // The source was deleted meanwhile.
             if let Some(to) = to {
                 self.relocated(to, level, false);
@@ -730,8 +741,9 @@ impl Queues {
             self.tell(slot, Input::RelocateFailed { key: relocation.key });
             return;
         };
-        let done = self.tell(slot, Input::Relocate { key: relocation.key, to }).settled();
-        if done && relocation.stored {
+        let stored = relocation.stored;
+        let done = self.tell(slot, Input::Relocate { key: relocation.key, to, stored }).settled();
+        if done && stored {
             self.batch.require_flush();
             self.due.wait(self.ticket, Due::Arrived { to, level });
         } else {
@@ -788,7 +800,7 @@ impl Queues {
     /// Bodies are in memory now.
     pub(crate) fn on_loaded(&mut self, loaded: &Loaded) {
         let buffer = self.ring.open();
-        self.ring.fill(buffer, loaded.buffer.clone(), Ticket(0));
+        self.ring.fill(buffer, loaded.buffer.clone(), loaded.buffer.len(), Ticket(0));
         if let Some(slot) = self.slot(loaded.load.queue) {
             self.tell(slot, Input::Loaded { buffer, loaded });
         }
@@ -797,9 +809,11 @@ impl Queues {
     /// Makes the bytes that were copied in so far readable.
     pub(crate) fn seal_volatile(&mut self) {
         if self.volatile_buffer != 0 {
-            let bytes = Bytes::from(std::mem::take(&mut self.volatile));
+            let next = self.ring.buffer_for(self.volatile.len());
+            let bytes = std::mem::replace(&mut self.volatile, next);
+            let held = bytes.capacity();
             let entries = std::mem::take(&mut self.volatile_entries);
-            self.ring.fill_volatile(std::mem::take(&mut self.volatile_buffer), bytes, entries);
+            self.ring.fill_volatile(std::mem::take(&mut self.volatile_buffer), Bytes::from(bytes), held, entries);
         }
     }
 
@@ -809,12 +823,15 @@ impl Queues {
             debug_assert!(self.pieces.is_empty(), "bodies come with operations");
             return None;
         }
-        let room = self.batch.content_bytes().clamp(256, 1 << 20).next_power_of_two();
-        let mut batch =
-            std::mem::replace(&mut self.batch, Batch::with_capacity(if self.pieces.is_empty() { 0 } else { room }));
+        // The next turn will bring about as much as this one.
+        let copied = self.batch.copied_bytes();
+        let next = if copied == 0 { Vec::new() } else { self.ring.buffer_for(copied) };
+        let mut batch = std::mem::replace(&mut self.batch, Batch::with_buffer(next));
+        let copied = batch.copied_capacity();
         for (index, piece) in batch.seal().iter().enumerate() {
             if let Some(buffer) = self.pieces.get(index).copied().filter(|b| *b != 0) {
-                self.ring.fill(buffer, piece.clone(), self.ticket);
+                let held = if index == 0 { copied } else { piece.len() };
+                self.ring.fill(buffer, piece.clone(), held, self.ticket);
             }
         }
         self.pieces.clear();
@@ -829,6 +846,9 @@ impl Queues {
                 let Some(slot) = self.slot(key.queue) else { continue };
                 let queue = &mut self.held[slot as usize].queue;
                 let Some((head, place)) = queue.spill(*level, key.sequence, spill.buffer) else { continue };
+                if let Some(relocating) = self.relocating.get_mut(key) {
+                    relocating.spilled = true;
+                }
                 let piece = *piece.get_or_insert_with(|| self.batch.share_piece(spill.bytes.clone()));
                 let body = packhorse_store::Body { piece, offset: place.offset, length: place.length };
                 self.batch.push(Op::Enqueue {

@@ -15,9 +15,9 @@ enum Slot {
     /// Bytes are still being copied into it; its place in the order is taken.
     Open,
     /// Bodies that are in the store, or will be once the ticket is durable.
-    Stored { bytes: Bytes, after: Ticket },
+    Stored { bytes: Bytes, held: usize, after: Ticket },
     /// Bodies of non-persistent entries that no store has.
-    Volatile { bytes: Bytes, entries: Vec<(u8, EntryKey)> },
+    Volatile { bytes: Bytes, held: usize, entries: Vec<(u8, EntryKey)> },
     /// Nothing was put into it.
     Empty,
 }
@@ -28,6 +28,7 @@ enum Slot {
 pub(crate) struct Spill {
     pub(crate) buffer: u64,
     pub(crate) bytes: Bytes,
+    held: usize,
     /// Level and key of each entry put into the buffer.
     pub(crate) entries: Vec<(u8, EntryKey)>,
 }
@@ -38,13 +39,22 @@ pub(crate) struct Ring {
     slots: VecDeque<Slot>,
     /// Number of the first slot; the first buffer ever is 1, for 0 means "not in memory".
     oldest: u64,
+    /// Memory held by all buffers.
     bytes: u64,
     budget: u64,
+    /// Memory of evicted buffers, for the next ones: memory that was touched before costs nothing to touch again.
+    spare: Vec<Vec<u8>>,
 }
+
+/// Buffers kept for the next turns, and the smallest worth keeping.
+const SPARES: usize = 16;
+const SPARE_FROM_BYTES: usize = 16 << 10;
+/// The largest buffer made ahead.
+const LARGEST_BYTES: usize = 1 << 20;
 
 impl Ring {
     pub(crate) fn new(budget: u64) -> Ring {
-        Ring { slots: VecDeque::new(), oldest: 1, bytes: 0, budget }
+        Ring { slots: VecDeque::new(), oldest: 1, bytes: 0, budget, spare: Vec::new() }
     }
 
     /// Numbers below this one are not in memory.
@@ -57,20 +67,30 @@ impl Ring {
         self.bytes
     }
 
+    /// An empty buffer for about so many bytes.
+    pub(crate) fn buffer_for(&mut self, bytes: usize) -> Vec<u8> {
+        let fits = |spare: &Vec<u8>| spare.capacity() >= bytes && spare.capacity() / 4 <= bytes;
+        match self.spare.iter().position(fits) {
+            Some(at) => self.spare.swap_remove(at),
+            None => Vec::with_capacity(bytes.min(LARGEST_BYTES).next_power_of_two()),
+        }
+    }
+
     /// Takes the next number, for a buffer whose bytes come later.
     pub(crate) fn open(&mut self) -> u64 {
         self.slots.push_back(Slot::Open);
         self.oldest + self.slots.len() as u64 - 1
     }
 
-    /// Bytes of an opened buffer that the store gets with this ticket. `Ticket(0)`: the store has them already.
-    pub(crate) fn fill(&mut self, buffer: u64, bytes: Bytes, after: Ticket) {
-        self.set(buffer, if bytes.is_empty() { Slot::Empty } else { Slot::Stored { bytes, after } });
+    /// Bytes of an opened buffer that the store gets with this ticket, and the memory they hold. `Ticket(0)`: the store has
+    /// them already.
+    pub(crate) fn fill(&mut self, buffer: u64, bytes: Bytes, held: usize, after: Ticket) {
+        self.set(buffer, if bytes.is_empty() { Slot::Empty } else { Slot::Stored { bytes, held, after } });
     }
 
-    /// Bytes of an opened buffer that nothing else has.
-    pub(crate) fn fill_volatile(&mut self, buffer: u64, bytes: Bytes, entries: Vec<(u8, EntryKey)>) {
-        self.set(buffer, if entries.is_empty() { Slot::Empty } else { Slot::Volatile { bytes, entries } });
+    /// Bytes of an opened buffer that nothing else has, and the memory they hold.
+    pub(crate) fn fill_volatile(&mut self, buffer: u64, bytes: Bytes, held: usize, entries: Vec<(u8, EntryKey)>) {
+        self.set(buffer, if entries.is_empty() { Slot::Empty } else { Slot::Volatile { bytes, held, entries } });
     }
 
     /// Another entry has its body in this buffer of non-persistent bodies.
@@ -83,7 +103,8 @@ impl Ring {
 
     /// The entries of a spilled buffer are on their way into the store with this ticket.
     pub(crate) fn spilled(&mut self, spill: Spill, after: Ticket) {
-        self.set(spill.buffer, Slot::Stored { bytes: spill.bytes, after });
+        let Spill { buffer, bytes, held, .. } = spill;
+        self.set(buffer, Slot::Stored { bytes, held, after });
     }
 
     /// The bytes of a body, shared; `None` if it is not in memory.
@@ -113,16 +134,29 @@ impl Ring {
                 Some(Slot::Stored { after, .. }) if short && *after <= durable => {}
                 Some(Slot::Volatile { .. }) if short => {
                     let slot = std::mem::replace(&mut self.slots[0], Slot::Open);
-                    let Slot::Volatile { bytes, entries } = slot else { unreachable!("matched above") };
-                    self.bytes -= bytes.len() as u64;
-                    return Some(Spill { buffer: self.oldest, bytes, entries });
+                    let Slot::Volatile { bytes, held, entries } = slot else { unreachable!("matched above") };
+                    self.bytes -= held as u64;
+                    return Some(Spill { buffer: self.oldest, bytes, held, entries });
                 }
                 _ => return None,
             }
-            if let Some(Slot::Stored { bytes, .. }) = self.slots.pop_front() {
-                self.bytes -= bytes.len() as u64;
+            if let Some(Slot::Stored { bytes, held, .. }) = self.slots.pop_front() {
+                self.bytes -= held as u64;
+                self.keep(bytes);
             }
             self.oldest += 1;
+        }
+    }
+
+    /// Keeps the memory of an evicted buffer, if nobody else has a part of it.
+    fn keep(&mut self, bytes: Bytes) {
+        if self.spare.len() < SPARES
+            && bytes.len() >= SPARE_FROM_BYTES
+            && let Ok(buffer) = bytes.try_into_mut()
+        {
+            let mut buffer = Vec::from(buffer);
+            buffer.clear();
+            self.spare.push(buffer);
         }
     }
 
@@ -137,8 +171,8 @@ impl Ring {
     fn set(&mut self, number: u64, slot: Slot) {
         let index = (number - self.oldest) as usize;
         debug_assert!(matches!(self.slots[index], Slot::Open), "buffer {number} is filled once");
-        if let Slot::Stored { bytes, .. } | Slot::Volatile { bytes, .. } = &slot {
-            self.bytes += bytes.len() as u64;
+        if let Slot::Stored { held, .. } | Slot::Volatile { held, .. } = &slot {
+            self.bytes += *held as u64;
         }
         self.slots[index] = slot;
     }
@@ -157,7 +191,7 @@ mod tests {
     fn a_buffer_stays_until_its_ticket_is_durable() {
         let mut ring = Ring::new(10);
         let first = ring.open();
-        ring.fill(first, Bytes::from_static(b"0123456789abcdef"), Ticket(1));
+        ring.fill(first, Bytes::from_static(b"0123456789abcdef"), 16, Ticket(1));
         assert_eq!(ring.look(place(first, 2, 3)), Some(&b"234"[..]));
         assert!(ring.reclaim(Ticket(0)).is_none());
         assert_eq!(ring.look(place(first, 2, 3)), Some(&b"234"[..]));
@@ -170,12 +204,12 @@ mod tests {
     fn nothing_is_evicted_within_the_budget_and_an_open_buffer_keeps_its_place() {
         let mut ring = Ring::new(100);
         let (open, filled) = (ring.open(), ring.open());
-        ring.fill(filled, Bytes::from_static(b"xyz"), Ticket(0));
+        ring.fill(filled, Bytes::from_static(b"xyz"), 3, Ticket(0));
         assert!(ring.reclaim(Ticket(9)).is_none());
         assert_eq!(ring.look(place(filled, 0, 3)), Some(&b"xyz"[..]));
         assert_eq!(ring.look(place(open, 0, 1)), None);
         assert_eq!(ring.look(place(open, 0, 0)), Some(&[][..]), "of nothing there is always all");
-        ring.fill(open, Bytes::new(), Ticket(0));
+        ring.fill(open, Bytes::new(), 0, Ticket(0));
         assert!(ring.reclaim(Ticket(9)).is_none());
         assert_eq!(ring.oldest(), filled);
     }
@@ -185,7 +219,7 @@ mod tests {
         let mut ring = Ring::new(4);
         let key = EntryKey { queue: QueueId(1), sequence: 7 };
         let buffer = ring.open();
-        ring.fill_volatile(buffer, Bytes::from_static(b"volatile"), vec![(4, key)]);
+        ring.fill_volatile(buffer, Bytes::from_static(b"volatile"), 8, vec![(4, key)]);
         let spill = ring.reclaim(Ticket(0)).expect("memory is short");
         assert_eq!((&spill.bytes[..], &spill.entries[..]), (&b"volatile"[..], &[(4, key)][..]));
         ring.spilled(spill, Ticket(3));
@@ -193,5 +227,22 @@ mod tests {
         assert!(ring.reclaim(Ticket(2)).is_none());
         assert!(ring.reclaim(Ticket(3)).is_none());
         assert_eq!((ring.look(place(buffer, 0, 8)), ring.bytes()), (None, 0));
+    }
+
+    #[test]
+    fn the_memory_of_an_evicted_buffer_is_used_again() {
+        let mut ring = Ring::new(0);
+        let mut buffer = ring.buffer_for(40_000);
+        buffer.resize(40_000, 7);
+        let (at, held) = (buffer.as_ptr(), buffer.capacity());
+        let number = ring.open();
+        ring.fill(number, Bytes::from(buffer), held, Ticket(1));
+        assert_eq!(ring.bytes(), held as u64);
+        assert!(ring.reclaim(Ticket(1)).is_none());
+        let again = ring.buffer_for(30_000);
+        assert_eq!((again.as_ptr(), again.len(), ring.bytes()), (at, 0, 0));
+        // Not for a few bytes: they would pin it.
+        ring.spare.push(again);
+        assert_ne!(ring.buffer_for(100).as_ptr(), at);
     }
 }

@@ -241,13 +241,13 @@ impl<S: Store> Shard<S> {
         }
     }
 
-    fn at(&mut self, slot: u32, act: impl FnOnce(&mut Connection, &mut Queues)) {
-        let Some(held) = self.connections.get_mut(slot as usize) else { return };
-        if held.connection.is_over() {
-            return;
-        }
+    /// False: there is no such connection any more.
+    fn at(&mut self, slot: u32, act: impl FnOnce(&mut Connection, &mut Queues)) -> bool {
+        let held = self.connections.get_mut(slot as usize).filter(|held| !held.connection.is_over());
+        let Some(held) = held else { return false };
         act(&mut held.connection, &mut self.queues);
         self.touch(slot);
+        true
     }
 
     fn with(&mut self, connection: ConnectionId, act: impl FnOnce(&mut Connection, &mut Queues)) {
@@ -259,10 +259,7 @@ impl<S: Store> Shard<S> {
     /// Acts on the connection of a link, if that very connection is still there.
     fn link(&mut self, to: LinkRef, act: impl FnOnce(&mut Connection, &mut Queues)) -> bool {
         let there = self.connections.get(to.slot as usize).is_some_and(|held| held.connection.id() == to.connection);
-        if there {
-            self.at(to.slot, act);
-        }
-        there
+        there && self.at(to.slot, act)
     }
 
     /// Hands answers to links until there are none; what they do may make new ones.

@@ -130,6 +130,9 @@ pub enum Input<'a> {
         key: DeliveryKey,
         /// Where it goes.
         to: EntryKey,
+        /// As it was reserved there: the store brings the body along. If it was not, and the store has got the entry since
+        /// (for memory's sake), it is let go of like one that was acknowledged.
+        stored: bool,
     },
     /// To the source: the dead-letter queue cannot take it. [`Effect::Relocate`] comes again after
     /// [`crate::relocate::RETRY_US`], see [`crate::Queue::next_deadline`].

@@ -146,7 +146,7 @@ impl Queue {
             }
             Input::Arrived { level, sequence } => self.on_arrived(level, sequence, Event::Durable, turn),
             Input::Abandon { level, sequence } => self.on_arrived(level, sequence, Event::Abandon, turn),
-            Input::Relocate { key, to } => return Answer::Settled(self.relocate(key, to, turn)),
+            Input::Relocate { key, to, stored } => return Answer::Settled(self.relocate(key, to, stored, turn)),
             Input::RelocateFailed { key } => self.postpone(key, turn),
             Input::Purge { token } => self.purges.push_back(Purge { token, below: self.next, count: 0 }),
             Input::Delete => turn.batch.push(Op::QueueDelete { id: self.id }),

@@ -75,11 +75,14 @@ impl Queue {
         self.find(key.level, key.sequence)
     }
 
-    pub(crate) fn relocate(&mut self, key: DeliveryKey, to: EntryKey, turn: &mut Turn<'_>) -> bool {
+    pub(crate) fn relocate(&mut self, key: DeliveryKey, to: EntryKey, stored: bool, turn: &mut Turn<'_>) -> bool {
         let Some(place) = self.doomed_place(key) else { return false };
         let doomed = self.doomed.remove(&(key.level, key.sequence)).expect("it was just found");
         let relocation = self.relocation(key, place, &doomed);
-        if relocation.stored {
+        if relocation.stored && !stored {
+            // It was spilled while it was under way, and its body went along without the store: the copy there is of no use.
+            turn.batch.acknowledge(self.id, key.sequence);
+        } else if relocation.stored {
             turn.batch.push(Op::Relocate {
                 from: EntryKey { queue: self.id, sequence: key.sequence },
                 to,

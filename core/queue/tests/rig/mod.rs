@@ -158,7 +158,8 @@ impl Rig {
                     self.relocations.push((*relocation).clone());
                     let Relocation { key, head, content, stored, overlay } = *relocation;
                     let to = self.handle(DLQ, Input::Reserve { head, content, stored, overlay }).sequence().unwrap();
-                    let moved = self.handle(id, Input::Relocate { key, to: EntryKey { queue: DLQ, sequence: to } });
+                    let moved =
+                        self.handle(id, Input::Relocate { key, to: EntryKey { queue: DLQ, sequence: to }, stored });
                     assert!(moved.settled());
                     self.arriving.push((self.store.next_ticket(), head.level(), to));
                 }

@@ -74,7 +74,7 @@ impl Connection {
             header_ms: config.first_byte_timeout_ms,
             sasl_ms: config.sasl_timeout_ms,
             open_ms: config.open_timeout_ms,
-            seed: id.0,
+            seed: queues.secret(id),
             ..ServerConfig::default()
         };
         let mut engine = engine::Connection::server(server, queues.mono_ms());
