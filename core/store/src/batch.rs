@@ -28,9 +28,20 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// An empty batch whose first piece has room for `capacity` bytes.
-    pub fn with_capacity(capacity: usize) -> Batch {
-        Batch { small: Vec::with_capacity(capacity), ..Batch::default() }
+    /// An empty batch whose first piece is copied into this empty buffer.
+    pub fn with_buffer(buffer: Vec<u8>) -> Batch {
+        debug_assert!(buffer.is_empty(), "the buffer of a new batch is empty");
+        Batch { small: buffer, ..Batch::default() }
+    }
+
+    /// Bytes of bodies copied so far; 0 once the batch is sealed.
+    pub fn copied_bytes(&self) -> usize {
+        self.small.len()
+    }
+
+    /// Memory that the copied bodies hold, bytes, until the batch is sealed.
+    pub fn copied_capacity(&self) -> usize {
+        self.small.capacity()
     }
 
     /// Whether there is nothing to submit.

@@ -53,7 +53,7 @@ fn main() {
     let mut flying: VecDeque<(Ticket, u64)> = VecDeque::new();
     let mut events = Vec::new();
     while begin.elapsed() < Duration::from_secs(seconds) || confirmed < sent {
-        let mut batch = Batch::with_capacity(64 * 1024);
+        let mut batch = Batch::with_buffer(Vec::with_capacity(64 * 1024));
         let go_on = begin.elapsed() < Duration::from_secs(seconds);
         while go_on && sent - confirmed < window && batch.ops().len() < most {
             let body = batch.copy_body(&body);
