@@ -210,12 +210,16 @@ pub enum Event<'a> {
         /// Never again to this link.
         undeliverable_here: bool,
     },
-    /// The link ends. `orderly`, an act: the client closes it, and what is not settled goes back as unseen. Otherwise an observation: the connection is gone.
+    /// The link ends. `orderly`, an act: the client closes it, and what is not settled goes back as unseen. Otherwise an observation:
+    /// the connection is gone.
     Detach {
         /// Whose.
         consumer: u32,
         /// Whether the client asked for it.
         orderly: bool,
+        /// Observation, after the act: the broker's answer came, and every delivery that came before it is recorded. Without this
+        /// nobody knows what was on its way, and I5 looks away from what may have gone back unread.
+        confirmed: bool,
     },
     /// Observation: found in the expiry queue.
     Expired {

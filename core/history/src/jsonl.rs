@@ -141,9 +141,10 @@ impl Line {
                 self.flag_if("delivery_failed", delivery_failed);
                 self.flag_if("undeliverable_here", undeliverable_here);
             }
-            Event::Detach { consumer, orderly } => {
+            Event::Detach { consumer, orderly, confirmed } => {
                 self.number("consumer", u64::from(consumer));
                 self.flag("orderly", orderly);
+                self.flag_if("confirmed", confirmed);
             }
             Event::Drained { queue } => self.text("queue", queue),
             Event::Counters { queue, counters } => {

@@ -148,7 +148,11 @@ fn event<'l>(kind: &str, take: &mut Taker<'_, 'l>) -> Result<Event<'l>, String> 
             delivery_failed: take.optional_flag("delivery_failed")?,
             undeliverable_here: take.optional_flag("undeliverable_here")?,
         },
-        "detach" => Event::Detach { consumer: take.small("consumer")?, orderly: take.flag("orderly")? },
+        "detach" => Event::Detach {
+            consumer: take.small("consumer")?,
+            orderly: take.flag("orderly")?,
+            confirmed: take.optional_flag("confirmed")?,
+        },
         "expired" => Event::Expired { message: take.message()? },
         "dlq" => Event::Dlq { message: take.message()?, reason: take.text("reason")? },
         "drained" => Event::Drained { queue: take.text("queue")? },

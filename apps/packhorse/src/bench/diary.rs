@@ -117,7 +117,7 @@ impl Diary {
 
     /// A consumer ends.
     pub(super) fn detached(&mut self, at_ns: u64, consumer: u32) -> Result<(), End> {
-        self.put(at_ns, &Event::Detach { consumer, orderly: true })
+        self.put(at_ns, &Event::Detach { consumer, orderly: true, confirmed: false })
     }
 
     /// Everything so far goes to the file.

@@ -189,6 +189,16 @@ impl Known<'_> {
         if tried { Certainty::Maybe } else { Certainty::No }
     }
 
+    /// Since when its sending is certainly over: answered, its connection or process gone, or at a time when nothing was under way.
+    fn rested(&self) -> Option<u64> {
+        let sent = self.case.sent;
+        let answered = sent.answer_place.is_some().then_some(sent.answer_at);
+        let followed = self.record.files[sent.place.file()].followed_at;
+        let readings = &self.record.queues.get(sent.queue).readings;
+        let quiet = readings.iter().find(|reading| reading.counters.quiet && reading.at >= sent.at);
+        [answered, followed, quiet.map(|reading| reading.at)].into_iter().flatten().min()
+    }
+
     /// Whether it is in its queue, in whatever state.
     fn present(&self) -> Certainty {
         let sent = self.case.sent;
@@ -197,7 +207,7 @@ impl Known<'_> {
             return Certainty::No;
         }
         // Seen empty, when this message had come to rest.
-        let rested = if sent.answer_place.is_some() { Some(sent.answer_at) } else { None };
+        let rested = self.rested();
         let queue = self.record.queues.get(sent.queue);
         if rested.is_some_and(|rested| queue.drained.iter().any(|(at, _)| rested <= *at && *at <= self.at)) {
             return Certainty::No;

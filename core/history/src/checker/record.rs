@@ -25,6 +25,8 @@ pub(crate) struct File {
     pub(crate) ended: bool,
     pub(crate) ticks: u64,
     pub(crate) consumes: bool,
+    /// When the next life of the process began: nothing of this one is under way any more.
+    pub(crate) followed_at: Option<u64>,
     begun: bool,
     consumers: Vec<u32>,
 }
@@ -90,6 +92,7 @@ impl Record {
             ended: false,
             ticks: 0,
             consumes: false,
+            followed_at: None,
             begun: false,
             consumers: Vec::new(),
         });
@@ -114,6 +117,7 @@ impl Record {
             })
             .collect();
         for other in earlier {
+            self.files[other].followed_at.get_or_insert(at);
             self.close_links(other, at);
         }
         Ok(())
@@ -214,7 +218,16 @@ impl Record {
                 };
                 self.settled(message, consumer, end, at, place)
             }
-            Event::Detach { consumer, orderly } => {
+            Event::Detach { consumer, confirmed: true, .. } => {
+                let index = self.link(consumer, file)?;
+                if self.consumers.get(index).detached.is_none_or(|detached| !detached.orderly) {
+                    return Err(format!("an answer to consumer {consumer}, which has not asked for its end"));
+                }
+                let queue = self.consumers.get(index).queue;
+                self.queues.get_mut(queue).unread.retain(|unread| unread.consumer != index);
+                Ok(())
+            }
+            Event::Detach { consumer, orderly, confirmed: false } => {
                 let index = self.link(consumer, file)?;
                 if self.consumers.get(index).detached.is_some() {
                     return Err(format!("consumer {consumer} has been detached before"));

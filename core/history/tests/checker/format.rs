@@ -68,7 +68,8 @@ fn every_event() -> Vec<Event<'static>> {
         Event::Reject { message, consumer: 5 },
         Event::Modified { message, consumer: 5, delivery_failed: true, undeliverable_here: true },
         Event::Modified { message, consumer: 5, delivery_failed: false, undeliverable_here: false },
-        Event::Detach { consumer: 5, orderly: false },
+        Event::Detach { consumer: 5, orderly: false, confirmed: false },
+        Event::Detach { consumer: 5, orderly: true, confirmed: true },
         Event::Expired { message },
         Event::Dlq { message, reason: "rejected" },
         Event::Drained { queue: "q" },
@@ -254,6 +255,7 @@ fn a_history_that_contradicts_itself_is_refused() {
         (Story::of(1).at(1, 0, attach(1)).at(2, 0, attach(1)), "attaches again"),
         (Story::of(2).at(1, 0, attach(1)).at(2, 1, credit(1, 1)), "is also in file-0"),
         (Story::of(1).at(1, 0, attach(1)).at(2, 0, detach(1)).at(3, 0, lost(1)), "detached before"),
+        (Story::of(1).at(1, 0, attach(1)).at(2, 0, lost(1)).at(3, 0, detached(1)), "has not asked for its end"),
         (Story::of(1).at(1, 0, recv(1, 1, 0)).at(2, 0, ack(1, 1)).at(3, 0, ack(1, 1)), "does not hold"),
         (Story::of(1).at(1, 0, recv(1, 1, 0)).at(2, 0, ack_ok(1, 1)), "has not acknowledged"),
     ];

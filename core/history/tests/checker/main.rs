@@ -2,4 +2,7 @@
 
 mod format;
 mod planted;
+mod property;
+mod reference;
 mod story;
+mod world;

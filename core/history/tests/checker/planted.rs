@@ -319,6 +319,13 @@ mod order {
         assert_eq!(story.at(30, 1, recv(0, 1, 0)).broken(), NOTHING);
         let story = two_consumers().at(5, 2, detach(2)).confirmed(10, 0..2).at(20, 1, recv(1, 1, 0));
         assert_eq!(story.at(30, 1, recv(0, 1, 0)).broken(), [("I5", 1)], "it closed before they were sent");
+        let story =
+            two_consumers().confirmed(10, 0..2).at(20, 1, recv(1, 1, 0)).at(25, 2, detach(2)).at(26, 2, detached(2));
+        assert_eq!(
+            story.at(30, 1, recv(0, 1, 0)).broken(),
+            [("I5", 1)],
+            "it read everything and this was not among it"
+        );
     }
 
     #[test]

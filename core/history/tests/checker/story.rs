@@ -78,11 +78,16 @@ pub(crate) fn credit(consumer: u32, credit: u32) -> Event<'static> {
 }
 
 pub(crate) fn detach(consumer: u32) -> Event<'static> {
-    Event::Detach { consumer, orderly: true }
+    Event::Detach { consumer, orderly: true, confirmed: false }
+}
+
+/// The broker's answer to `detach`.
+pub(crate) fn detached(consumer: u32) -> Event<'static> {
+    Event::Detach { consumer, orderly: true, confirmed: true }
 }
 
 pub(crate) fn lost(consumer: u32) -> Event<'static> {
-    Event::Detach { consumer, orderly: false }
+    Event::Detach { consumer, orderly: false, confirmed: false }
 }
 
 pub(crate) fn drained() -> Event<'static> {
