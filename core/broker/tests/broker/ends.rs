@@ -304,3 +304,36 @@ fn attaching_and_detaching_many_times_leaves_nothing_behind() {
         assert_eq!(world.queue("q").counters.consumers, 0);
     });
 }
+
+#[test]
+fn sessions_of_one_connection_are_independent() {
+    each(|world| {
+        let c = world.client("c");
+        let second = world[c].begin();
+        let s = world[c].sender("q");
+        let t = world[c].sender_with(second, "t", "q", crate::world::SenderTerms::default());
+        let r = world[c].receiver("q", 2);
+        let terms = crate::world::ReceiverTerms { credit: 2, ..crate::world::ReceiverTerms::default() };
+        let u = world[c].receiver_with(second, "u", "q", terms);
+        world.run();
+        for n in 0..2 {
+            world[c].send(s, number(n));
+            world[c].send(t, number(10 + n));
+        }
+        world.run();
+        assert_eq!((world[c].confirmed(s), world[c].confirmed(t)), (vec![0, 1], vec![0, 1]));
+        assert_eq!((world[c].links[r].got.len(), world[c].links[u].got.len()), (2, 2));
+        // Delivery-ids are counted per session.
+        assert_eq!(world[c].links[r].got[1].delivery, 1);
+        assert_eq!(world[c].links[u].got[1].delivery, 1);
+        world[c].end(0);
+        world.run();
+        world[c].accept_all(u);
+        world[c].send(t, number(20));
+        world[c].credit(u, 10);
+        world.run();
+        assert_eq!(world[c].confirmed(t), [0, 1, 2]);
+        assert_eq!(world[c].links[u].got.len(), 5, "what the other session held comes here");
+        assert_eq!(world.queue("q").counters.consumers, 1);
+    });
+}

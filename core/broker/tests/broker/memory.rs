@@ -209,3 +209,39 @@ fn a_purely_volatile_flow_needs_no_store() {
         world.free_store();
     });
 }
+
+#[test]
+fn a_dead_letter_spilled_while_its_queue_is_being_created() {
+    each_with(tight, |world| {
+        world.declare("q");
+        let c = world.client("c");
+        let (s, r) = (world[c].sender("q"), world[c].receiver("q", 5));
+        world.run();
+        for n in 0..5 {
+            world[c].send(s, Msg::new(n).length(4_000).durable(false).bytes());
+        }
+        world.run();
+        world.hold_store();
+        for n in 0..5 {
+            world[c].reject(r, n, "x", "y");
+        }
+        world.run();
+        // Memory is wanted for others; what is spilled for them becomes durable before the new queue is asked for.
+        let t = world[c].sender("q");
+        world.run();
+        for n in 10..60 {
+            world[c].send(t, Msg::new(n).length(4_000).durable(false).bytes());
+            world.turn();
+        }
+        world.run();
+        world.free_store();
+        assert_eq!(world.queue("DLQ").counters.ready, 5);
+        let d = world[c].receiver("DLQ", 10);
+        world.run();
+        assert_eq!(world[c].numbers(d), [0, 1, 2, 3, 4]);
+        world[c].accept_all(d);
+        world.run();
+        world.restart();
+        assert_eq!(world.queue("DLQ").counters.depth, 0);
+    });
+}

@@ -27,9 +27,9 @@ impl Dice {
 /// A message that a producer sent.
 struct Sent {
     queue: usize,
-    client: C,
-    link: usize,
-    token: u64,
+    durable: bool,
+    /// Client, link, token; none any more after a crash.
+    by: Option<(C, usize, u64)>,
 }
 
 /// A message that a client accepted.
@@ -51,7 +51,12 @@ struct Book {
     settled: BTreeSet<u64>,
     /// Clients that were cut off.
     killed: BTreeSet<usize>,
+    /// What must be there, or have been taken.
+    confirmed: BTreeSet<u64>,
+    /// What may have been taken.
+    maybe: BTreeSet<u64>,
     step: usize,
+    crashed: bool,
 }
 
 struct Hand {
@@ -165,7 +170,7 @@ impl Play {
             let message = Msg::new(number).durable(durable).priority(priority).length(length);
             let token = world[hand.client].send(link, message.bytes());
             let client = hand.client;
-            self.book.sent.push(Sent { queue, client, link, token });
+            self.book.sent.push(Sent { queue, durable, by: Some((client, link, token)) });
         }
     }
 
@@ -276,6 +281,35 @@ impl Play {
         }
     }
 
+    /// Notes what was confirmed so far.
+    fn note_confirmed(&mut self, world: &World) {
+        for (number, sent) in self.book.sent.iter().enumerate() {
+            let Some((client, link, token)) = sent.by else { continue };
+            let outcomes = world[client].links[link].outcomes.iter().filter(|(of, _)| *of == token);
+            for (_, state) in outcomes {
+                assert_eq!(state, "accepted", "nothing is refused");
+                self.book.confirmed.insert(number as u64);
+            }
+        }
+    }
+
+    /// The broker dies and comes back.
+    fn crash(&mut self, world: &mut World) {
+        self.look(world);
+        self.note_confirmed(world);
+        let book = &mut self.book;
+        let sent = &book.sent;
+        book.confirmed.retain(|number| sent[*number as usize].durable);
+        // Whatever was taken before may have been told too late; what became durable is gone for good, and counts below.
+        book.maybe.extend(book.taken.drain(..).map(|taken| taken.number));
+        book.seen.clear();
+        book.killed.clear();
+        book.sent.iter_mut().for_each(|sent| sent.by = None);
+        book.crashed = true;
+        self.hands.clear();
+        world.crash(self.dice.roll(1000));
+    }
+
     /// Everything comes to rest; then all that was confirmed is either taken or still there.
     fn end(&mut self, world: &mut World) {
         world.free_store();
@@ -285,30 +319,20 @@ impl Play {
         world.run();
         self.look(world);
         world.audit();
-        let mut confirmed = BTreeSet::new();
+        self.note_confirmed(world);
         let mut read = BTreeSet::new();
-        for (number, sent) in self.book.sent.iter().enumerate() {
-            let diary = &world[sent.client].links[sent.link];
-            if diary.outcomes.iter().any(|(token, state)| *token == sent.token && state == "accepted") {
-                confirmed.insert(number as u64);
-            }
-            assert!(
-                diary.outcomes.iter().all(|(token, state)| *token != sent.token || state == "accepted"),
-                "nothing was refused"
-            );
-        }
         let stolen = |world: &World, client: C, link: usize| {
             world[client].links[link].ended.as_deref().is_some_and(|condition| !condition.is_empty())
         };
         // An acceptance counts for sure where we were told so, or where its link lived on.
-        let (mut sure, mut maybe) = (BTreeMap::new(), BTreeSet::new());
+        let mut sure = BTreeMap::new();
         for taken in &self.book.taken {
             let got = &world[taken.client].links[taken.link].got[taken.at];
             let lived = !stolen(world, taken.client, taken.link) && !self.book.killed.contains(&taken.client.0);
             if got.settled_later || lived {
                 sure.insert(taken.number, taken.step);
             } else {
-                maybe.insert(taken.number);
+                self.book.maybe.insert(taken.number);
             }
         }
         for (number, step, client, link) in &self.book.seen {
@@ -340,14 +364,17 @@ impl Play {
             world[reader].accept_all(r);
             world.run();
         }
-        for number in &confirmed {
-            let there = sure.contains_key(number) || maybe.contains(number) || read.contains(number);
+        for number in &self.book.confirmed {
+            let taken = sure.contains_key(number) || self.book.maybe.contains(number);
+            let there = taken || read.contains(number);
             let given_away = QUEUES[self.book.sent[*number as usize].queue] == "c";
             assert!(there || given_away, "message {number} was confirmed and is lost");
         }
         let counters = sum(world);
         assert_eq!(counters.depth, 0, "everything drains");
-        assert_eq!(counters.enqueued_total, counters.acknowledged_total + counters.dead_lettered_total);
+        if !self.book.crashed {
+            assert_eq!(counters.enqueued_total, counters.acknowledged_total + counters.dead_lettered_total);
+        }
         assert_eq!(counters.bytes, 0);
     }
 }
@@ -362,11 +389,14 @@ fn sum(world: &mut World) -> Counters {
     sum
 }
 
-fn play(world: &mut World, seed: u64, steps: usize) {
+fn play(world: &mut World, seed: u64, steps: usize, crash_every: usize) {
     let dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut play = Play { dice, book: Book::default(), hands: Vec::new() };
-    for _ in 0..steps {
+    for step in 1..=steps {
         play.step(world);
+        if step % crash_every == 0 {
+            play.crash(world);
+        }
     }
     play.end(world);
 }
@@ -375,7 +405,7 @@ fn play(world: &mut World, seed: u64, steps: usize) {
 fn nothing_is_lost_doubled_or_stuck() {
     for seed in 1..=12 {
         eprintln!("seed {seed}");
-        each_with(|config| config.delivery_limit = 4, |world| play(world, seed, 300));
+        each_with(|config| config.delivery_limit = 4, |world| play(world, seed, 300, usize::MAX));
     }
 }
 
@@ -388,7 +418,15 @@ fn nor_with_little_memory_and_output() {
                 config.memory_bytes = 32 << 10;
                 config.max_output_bytes = 64 << 10;
             },
-            |world| play(world, seed, 300),
+            |world| play(world, seed, 300, usize::MAX),
         );
+    }
+}
+
+#[test]
+fn nor_over_crashes() {
+    for seed in 401..=408 {
+        eprintln!("seed {seed}");
+        each_with(|config| config.memory_bytes = 256 << 10, |world| play(world, seed, 300, 70));
     }
 }
