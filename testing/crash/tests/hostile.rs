@@ -734,7 +734,7 @@ fn aborted_floods(run: &Run) {
 // ---- random ----
 
 fn damaged_sessions(run: &Run) {
-    const CASES: u64 = 4_000;
+    const CASES: u64 = 6_000;
     let (_, seed) = Random::from_environment(0x5eed_0001);
     let one: Option<u64> = std::env::var("PACKHORSE_CRASH_CASE").ok().map(|text| text.parse().unwrap());
     for case in one.map_or(0..CASES, |case| case..case + 1) {
@@ -765,8 +765,8 @@ fn damaged_sessions(run: &Run) {
 }
 
 fn churn(run: &Run) {
-    const ROUNDS: usize = 5;
-    const EACH: usize = 1_000;
+    const ROUNDS: usize = 10;
+    const EACH: usize = 500;
     let mut resident = Vec::new();
     let descriptors = run.broker.descriptors();
     for _ in 0..ROUNDS {
@@ -783,8 +783,11 @@ fn churn(run: &Run) {
         resident.push(run.broker.resident_kib());
     }
     println!("resident after each {EACH} connections: {resident:?} KiB");
-    let (first, last) = (resident[0], resident[ROUNDS - 1]);
-    assert!(last <= first + (4 << 10), "{resident:?} KiB: memory grows with connections that are gone");
+    // The lowest of three each: what the pair and the allocator add and give back meanwhile is not meant. What is meant is
+    // 2 KiB a connection and more.
+    let lowest = |rounds: &[u64]| rounds.iter().copied().min().unwrap_or(0);
+    let (first, last) = (lowest(&resident[..3]), lowest(&resident[ROUNDS - 3..]));
+    assert!(last <= first + (7 << 10), "{resident:?} KiB: memory grows with connections that are gone");
 }
 
 // ---- slow peers ----
