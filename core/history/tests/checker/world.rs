@@ -457,7 +457,8 @@ impl World {
                 self.read(process, link_index, usize::MAX);
                 let held = std::mem::take(&mut self.processes[process].links[link_index].holds);
                 self.given_back.extend(held);
-                self.observe(process, Event::Detach { consumer: number, orderly: true, confirmed: true });
+                // In the file at once, for without it a swap may be explained.
+                self.act(process, Event::Detach { consumer: number, orderly: true, confirmed: true });
             } else {
                 link.to_client.clear();
             }
