@@ -1,29 +1,29 @@
-//! A shard's queues and everything between them and the store: the turn's batch, the ring of bodies, what waits for the
-//! disk, consumers, dead letters. The other half of a shard are its connections; both meet in requests and answers (`mail.rs`).
+//! A shard's queues: where they are, what they want done, what waits for the disk. The other half of a shard are its
+//! connections; both meet in requests and answers (`mail.rs`).
 //!
-//! Must not know protocols or connections. The store is not called from here: a batch and requests for it are gathered,
-//! and the shard hands them over at the end of the turn.
+//! `requests` (what links ask), `bodies` (the turn's batch and the ring), `dead_letters` (from queue to queue). Must not know
+//! protocols or connections. The store is not called from here: a batch and requests for it are gathered, and the shard hands
+//! them over at the end of the turn.
+
+mod bodies;
+mod dead_letters;
+mod requests;
 
 use crate::confirms::Confirms;
 use crate::directory::Directory;
-use crate::frontend::amqp10::render;
 use crate::io::{Effect, Level, Mail};
-use crate::mail::{Answer, Body, Deliver, LinkName, LinkRef, Payload, Request};
+use crate::mail::{Answer, Body, Deliver, LinkName, LinkRef};
 use crate::ring::Ring;
 use crate::topology::Topology;
 use crate::{Config, Counters};
-use bytes::Bytes;
+use dead_letters::Relocating;
 use packhorse_model::{
-    ConnectionId, Content, EntryKey, Head, LargeId, Map, Now, Outcome, Overlay, QueueId, QueueName, QueueSettings,
-    Resident, Seed, ShardId,
+    ConnectionId, Content, EntryKey, LargeId, Map, Now, Overlay, QueueId, QueueName, QueueSettings, Seed, ShardId,
 };
-use packhorse_queue::{self as queue, ConsumerId, DeliveryKey, Enqueue, Input, Queue, Turn};
-use packhorse_store::{Batch, LargeOp, Load, LoadLarge, Loaded, Op, RecoveredEntry, Stored, Ticket};
+use packhorse_queue::{self as queue, ConsumerId, DeliveryKey, Input, Queue, Turn};
+use packhorse_store::{Batch, LargeOp, Load, LoadLarge, RecoveredEntry, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// A body of at least this many bytes that came in many frames becomes a piece of its own instead of being copied.
-const SHARE_FROM_BYTES: usize = 64 << 10;
 
 /// Entries that one call of a queue's dispatch hands out; then the links get a word.
 const DISPATCH_RUN: u32 = 64;
@@ -39,8 +39,6 @@ pub(crate) struct Held {
     awaiting: bool,
     /// In the list of queues that have a deadline.
     timed: bool,
-    /// Being deleted: nothing enters any more.
-    pub(crate) closing: bool,
 }
 
 /// A consumer of one of this shard's queues.
@@ -51,6 +49,9 @@ struct Subscriber {
     /// It drains: the limit of its request.
     draining: Option<u64>,
 }
+
+/// Who is told of a settlement: a link and its number for the delivery.
+type Reply = (LinkRef, u32);
 
 /// What is due when a ticket is durable.
 #[derive(Debug)]
@@ -65,16 +66,6 @@ pub(crate) enum Due {
     Topology(crate::topology::Change),
 }
 
-/// An entry on its way to a dead-letter queue.
-#[derive(Debug)]
-struct Relocating {
-    relocation: Box<queue::Relocation>,
-    /// The store has got it since it was offered.
-    spilled: bool,
-    /// Who is told when it is there.
-    reply: Option<(LinkRef, u32)>,
-}
-
 /// See the module.
 pub(crate) struct Queues {
     pub(crate) config: Arc<Config>,
@@ -87,6 +78,8 @@ pub(crate) struct Queues {
     next_consumer: u64,
     draining: Vec<ConsumerId>,
     relocating: BTreeMap<EntryKey, Relocating>,
+    /// Who is told of an entry that waits for room in its dead-letter queue.
+    postponed: BTreeMap<EntryKey, Reply>,
     ready: Vec<u32>,
     awaiting: Vec<u32>,
     timed: Vec<u32>,
@@ -142,6 +135,7 @@ impl Queues {
             next_consumer: 1,
             draining: Vec::new(),
             relocating: BTreeMap::new(),
+            postponed: BTreeMap::new(),
             ready: Vec::new(),
             awaiting: Vec::new(),
             timed: Vec::new(),
@@ -214,15 +208,12 @@ impl Queues {
         }
     }
 
-    // ---- places ----
-
     pub(crate) fn slot(&self, id: QueueId) -> Option<u32> {
         self.slots.get(&id).copied()
     }
 
     pub(crate) fn insert(&mut self, id: QueueId, queue: Queue) {
-        let slot =
-            self.held.insert(Held { id, queue, ready: false, awaiting: false, timed: false, closing: false }) as u32;
+        let slot = self.held.insert(Held { id, queue, ready: false, awaiting: false, timed: false }) as u32;
         self.slots.insert(id, slot);
     }
 
@@ -238,7 +229,7 @@ impl Queues {
             let why = "the queue was deleted".to_string();
             self.answer(link, Answer::Ended { condition: "amqp:resource-deleted", why });
         }
-        self.relocating.retain(|from, _| from.queue != id);
+        self.forget_relocating(id);
     }
 
     pub(crate) fn new_queue(
@@ -296,8 +287,6 @@ impl Queues {
         self.tell(slot, Input::Recovered(entry));
     }
 
-    // ---- queues ----
-
     /// Lets a queue handle an input and notes what follows from it.
     pub(crate) fn handle(&mut self, slot: u32, input: Input<'_>) -> queue::Answer {
         let held = &mut self.held[slot as usize];
@@ -331,218 +320,6 @@ impl Queues {
             self.ready.push(slot);
         }
     }
-
-    /// Takes a request for a queue, here or elsewhere.
-    pub(crate) fn request(&mut self, id: QueueId, request: Request) {
-        if id.owner(self.config.shards) != self.shard {
-            self.mail(id.owner(self.config.shards), Body::Request { queue: id, request });
-            return;
-        }
-        self.on_request(id, request);
-    }
-
-    /// A message for a queue. `settled`: the producer wants no answer.
-    pub(crate) fn enqueue(
-        &mut self,
-        id: QueueId,
-        from: LinkRef,
-        delivery: u32,
-        settled: bool,
-        head: Head,
-        payload: Payload<'_>,
-    ) {
-        if id.owner(self.config.shards) != self.shard {
-            let payload = payload.into_owned();
-            let request = Request::Enqueue { from, delivery, settled, head, payload };
-            self.mail(id.owner(self.config.shards), Body::Request { queue: id, request });
-            return;
-        }
-        match self.slot(id).filter(|slot| !self.held[*slot as usize].closing) {
-            Some(slot) => {
-                self.enter(slot, head, payload, None);
-                if settled {
-                } else if head.persistent() {
-                    self.confirm(from, delivery);
-                } else {
-                    self.answer(from, Answer::Enqueued { first: delivery, last: delivery });
-                }
-            }
-            None if settled => {
-                self.log(
-                    Level::Warn,
-                    Some(from.connection),
-                    format!("a settled message for queue {id} was dropped: the queue is gone"),
-                );
-            }
-            None => {
-                let why = "the queue was deleted".to_string();
-                self.answer(from, Answer::NotEnqueued { delivery, condition: "amqp:resource-deleted", why });
-            }
-        }
-    }
-
-    /// Puts a message into a queue of this shard.
-    fn enter(&mut self, slot: u32, head: Head, payload: Payload<'_>, overlay: Option<Box<Overlay>>) -> u64 {
-        let persistent = head.persistent();
-        let mut keep = None;
-        let (content, stored) = match payload {
-            Payload::Large { id, length } => (Content::Large { id, length }, Some(Stored::Large { id, length })),
-            Payload::Slice(bytes) if persistent => self.copy(bytes),
-            Payload::Shared(bytes) if persistent && bytes.len() < SHARE_FROM_BYTES => self.copy(&bytes),
-            Payload::Shared(bytes) if persistent => {
-                let body = self.batch.share_body(bytes);
-                let buffer = self.piece(body.piece);
-                (Content::Body(Resident { buffer, offset: 0, length: body.length }), Some(Stored::Body(body)))
-            }
-            Payload::Slice(bytes) => (self.copy_volatile(bytes), None),
-            Payload::Shared(bytes) if bytes.len() < SHARE_FROM_BYTES => (self.copy_volatile(&bytes), None),
-            Payload::Shared(bytes) => {
-                let buffer = self.ring.open();
-                let content = Content::Body(Resident { buffer, offset: 0, length: bytes.len() as u32 });
-                keep = Some((buffer, bytes));
-                (content, None)
-            }
-        };
-        let entered = self.tell(slot, Input::Enqueue(Enqueue { head, content, stored, overlay }));
-        let sequence = entered.sequence().expect("an enqueue draws a number");
-        let key = EntryKey { queue: self.held[slot as usize].id, sequence };
-        if let Some((buffer, bytes)) = keep {
-            let held = bytes.len();
-            self.ring.fill_volatile(buffer, bytes, held, vec![(head.level(), key)]);
-        } else if stored.is_none() {
-            self.volatile_entries.push((head.level(), key));
-        }
-        sequence
-    }
-
-    fn copy(&mut self, bytes: &[u8]) -> (Content, Option<Stored>) {
-        let body = self.batch.copy_body(bytes);
-        let buffer = self.piece(0);
-        let content = Content::Body(Resident { buffer, offset: body.offset, length: body.length });
-        (content, Some(Stored::Body(body)))
-    }
-
-    fn copy_volatile(&mut self, bytes: &[u8]) -> Content {
-        if self.volatile_buffer == 0 {
-            self.volatile_buffer = self.ring.open();
-        }
-        let offset = self.volatile.len() as u32;
-        self.volatile.extend_from_slice(bytes);
-        Content::Body(Resident { buffer: self.volatile_buffer, offset, length: bytes.len() as u32 })
-    }
-
-    /// The number in the ring of a piece of the batch.
-    fn piece(&mut self, index: u32) -> u64 {
-        let index = index as usize;
-        if self.pieces.len() <= index {
-            self.pieces.resize(index + 1, 0);
-        }
-        if self.pieces[index] == 0 {
-            self.pieces[index] = self.ring.open();
-        }
-        self.pieces[index]
-    }
-
-    fn confirm(&mut self, link: LinkRef, delivery: u32) {
-        if let Some(Due::Confirm { link: l, last, .. }) = self.due.last_mut(self.ticket)
-            && *l == link
-            && last.wrapping_add(1) == delivery
-        {
-            *last = delivery;
-            return;
-        }
-        self.due.wait(self.ticket, Due::Confirm { link, first: delivery, last: delivery });
-    }
-
-    pub(crate) fn on_request(&mut self, id: QueueId, request: Request) {
-        match request {
-            Request::Enqueue { from, delivery, settled, head, payload } => {
-                self.enqueue(id, from, delivery, settled, head, payload);
-            }
-            Request::Subscribe { from, pre_settled } => self.subscribe(id, from, pre_settled),
-            Request::Credit { consumer, limit, drain } => {
-                let Some(subscriber) = self.subscribers.get_mut(&consumer) else { return };
-                if drain && subscriber.draining.is_none() {
-                    self.draining.push(consumer);
-                }
-                subscriber.draining = drain.then_some(limit);
-                let slot = subscriber.slot;
-                self.tell(slot, Input::Credit { consumer, limit });
-            }
-            Request::Settle { key, outcome, reply } => self.settle(id, key, outcome, reply),
-            Request::Unsubscribe { consumer, lost } => {
-                let Some(subscriber) = self.subscribers.remove(&consumer) else { return };
-                self.tell(subscriber.slot, Input::Unsubscribe { consumer, lost });
-            }
-        }
-    }
-
-    fn subscribe(&mut self, id: QueueId, from: LinkRef, pre_settled: bool) {
-        let Some(slot) = self.slot(id).filter(|slot| !self.held[*slot as usize].closing) else {
-            let why = "the queue was deleted".to_string();
-            self.answer(from, Answer::Ended { condition: "amqp:not-found", why });
-            return;
-        };
-        let consumer = ConsumerId(self.next_consumer);
-        self.next_consumer += 1;
-        self.subscribers.insert(consumer, Subscriber { link: from, slot, draining: None });
-        self.tell(slot, Input::Subscribe { consumer, pre_settled });
-        self.answer(from, Answer::Subscribed { queue: id, consumer });
-    }
-
-    fn settle(&mut self, id: QueueId, key: DeliveryKey, outcome: Outcome, reply: Option<(LinkRef, u32)>) {
-        let Some(slot) = self.slot(id) else {
-            if let Some((link, delivery)) = reply {
-                self.answer(link, Answer::Settled { delivery });
-            }
-            return;
-        };
-        let outcome = self.with_earlier_annotations(slot, key, outcome);
-        let first = self.effects.len();
-        self.handle(slot, Input::Settle { key, outcome });
-        // A dead letter's answer waits until the letter has arrived.
-        let relocates = self.effects[first..].iter().any(|e| matches!(e, queue::Effect::Relocate(r) if r.key == key));
-        if relocates {
-            self.run_effects_for(slot, reply.map(|reply| (key, reply)));
-            return;
-        }
-        self.run_effects(slot);
-        if let Some((link, delivery)) = reply {
-            self.settled_when_durable(link, delivery);
-        }
-    }
-
-    fn settled_when_durable(&mut self, link: LinkRef, delivery: u32) {
-        if self.batch.is_empty() {
-            self.answer(link, Answer::Settled { delivery });
-        } else {
-            self.batch.require_flush();
-            self.due.wait(self.ticket, Due::Settled { link, delivery });
-        }
-    }
-
-    /// A `modified` says what to add; the queue keeps the whole of what was added.
-    fn with_earlier_annotations(&self, slot: u32, key: DeliveryKey, mut outcome: Outcome) -> Outcome {
-        if let Outcome::ReturnSeen { annotations, .. } | Outcome::ReturnModified { annotations, .. } = &mut outcome
-            && !annotations.is_empty()
-            && let Some(overlay) = self.held[slot as usize].queue.overlay(key.level, key.sequence)
-            && !overlay.annotations.is_empty()
-        {
-            *annotations = render::merge_annotations(&overlay.annotations, annotations);
-        }
-        outcome
-    }
-
-    /// To a link, here or elsewhere.
-    pub(crate) fn answer(&mut self, to: LinkRef, answer: Answer) {
-        if to.shard == self.shard {
-            self.answers.push((to, answer));
-        } else {
-            self.mail(to.shard, Body::Answer { to, answer });
-        }
-    }
-
-    // ---- effects of queues ----
 
     fn run_effects(&mut self, slot: u32) {
         self.run_effects_for(slot, None);
@@ -644,131 +421,6 @@ impl Queues {
         self.draining = draining;
     }
 
-    // ---- dead letters ----
-
-    fn relocate(&mut self, slot: u32, relocation: Box<queue::Relocation>, reply: Option<(LinkRef, u32)>) {
-        let held = &self.held[slot as usize];
-        let from = EntryKey { queue: held.id, sequence: relocation.key.sequence };
-        let name =
-            held.queue.settings().dead_letter.as_ref().map_or(self.config.dead_letter_queue.as_str(), |n| n.as_str());
-        let target = self.directory.by_name(name).map(|known| (known.id, known.owner));
-        let name = name.to_string();
-        match target {
-            Some((id, owner)) if owner == self.shard => {
-                self.relocating.insert(from, Relocating { relocation, spilled: false, reply });
-                let Some(relocating) = self.relocating.get(&from) else { return };
-                let relocation = &relocating.relocation;
-                let (head, content, overlay) = (relocation.head, relocation.content, relocation.overlay.clone());
-                let stored = relocation.stored;
-                let to = self.reserve(id, head, content, None, stored, overlay);
-                self.on_reserved(from, to, head.level());
-            }
-            Some((id, owner)) => {
-                let (head, overlay) = (relocation.head, relocation.overlay.clone());
-                let (content, bytes) = match relocation.content {
-                    Content::Body(place) if !relocation.stored => (relocation.content, self.ring.get(place)),
-                    Content::Body(place) => (Content::Body(Resident { buffer: 0, ..place }), None),
-                    large => (large, None),
-                };
-                self.relocating.insert(from, Relocating { relocation, spilled: false, reply });
-                self.mail(owner, Body::Reserve { from, to: id, head, content, bytes, overlay });
-            }
-            None => {
-                self.relocating.insert(from, Relocating { relocation, spilled: false, reply });
-                self.want_dead_letter_queue(&name, from);
-            }
-        }
-    }
-
-    /// The dead-letter queue exists now (or cannot): entries that waited for it go on.
-    pub(crate) fn relocate_again(&mut self, from: EntryKey, exists: bool) {
-        let Some(Relocating { mut relocation, spilled, reply }) = self.relocating.remove(&from) else { return };
-        let Some(slot) = self.slot(from.queue) else { return };
-        if exists {
-            relocation.stored |= spilled;
-            self.relocate(slot, relocation, reply);
-        } else {
-            self.tell(slot, Input::RelocateFailed { key: relocation.key });
-        }
-    }
-
-    /// Keeps a place in a dead-letter queue of this shard.
-    pub(crate) fn reserve(
-        &mut self,
-        id: QueueId,
-        head: Head,
-        content: Content,
-        bytes: Option<Bytes>,
-        stored: bool,
-        overlay: Box<Overlay>,
-    ) -> Option<EntryKey> {
-        let slot = self.slot(id).filter(|slot| !self.held[*slot as usize].closing)?;
-        let mut keep = None;
-        let content = match (content, bytes) {
-            (Content::Body(place), Some(bytes)) => {
-                let buffer = self.ring.open();
-                keep = Some((buffer, bytes));
-                Content::Body(Resident { buffer, offset: 0, ..place })
-            }
-            (content, _) => content,
-        };
-        let answer = self.tell(slot, Input::Reserve { head, content, stored, overlay });
-        let to = EntryKey { queue: id, sequence: answer.sequence()? };
-        if let Some((buffer, bytes)) = keep {
-            let held = bytes.len();
-            self.ring.fill_volatile(buffer, bytes, held, vec![(head.level(), to)]);
-        } else if !stored && let Content::Body(place) = content {
-            if place.buffer == self.volatile_buffer {
-                self.volatile_entries.push((head.level(), to));
-            } else {
-                self.ring.also_in(place.buffer, (head.level(), to));
-            }
-        }
-        Some(to)
-    }
-
-    /// The place in the dead-letter queue is known: write the move.
-    pub(crate) fn on_reserved(&mut self, from: EntryKey, to: Option<EntryKey>, level: u8) {
-        let Some(Relocating { relocation, reply, .. }) = self.relocating.remove(&from) else {
-            // The source was deleted meanwhile.
-            if let Some(to) = to {
-                self.relocated(to, level, false);
-            }
-            return;
-        };
-        let Some(slot) = self.slot(from.queue) else { return };
-        let Some(to) = to else {
-            self.tell(slot, Input::RelocateFailed { key: relocation.key });
-            return;
-        };
-        let stored = relocation.stored;
-        let done = self.tell(slot, Input::Relocate { key: relocation.key, to, stored }).settled();
-        if done && stored {
-            self.batch.require_flush();
-            self.due.wait(self.ticket, Due::Arrived { to, level });
-        } else {
-            self.relocated(to, level, done);
-        }
-        if let Some((link, delivery)) = reply {
-            self.settled_when_durable(link, delivery);
-        }
-    }
-
-    /// The reserved entry has come, or never will: tell its queue, here or elsewhere.
-    pub(crate) fn relocated(&mut self, to: EntryKey, level: u8, done: bool) {
-        let owner = to.queue.owner(self.config.shards);
-        if owner != self.shard {
-            self.mail(owner, Body::Relocated { to, level, done });
-            return;
-        }
-        let Some(slot) = self.slot(to.queue) else { return };
-        let sequence = to.sequence;
-        let input = if done { Input::Arrived { level, sequence } } else { Input::Abandon { level, sequence } };
-        self.tell(slot, input);
-    }
-
-    // ---- the store ----
-
     /// Everything up to here is durable: queues learn it first, so that what becomes visible is visible before confirms go out.
     pub(crate) fn on_durable(&mut self, up_to: Ticket) {
         self.due.durable_up_to(up_to);
@@ -795,87 +447,6 @@ impl Queues {
     /// Whether nothing waits for the disk: all that was submitted is durable, and nothing more is to be submitted.
     pub(crate) fn all_durable(&self) -> bool {
         self.batch.is_empty() && self.due.durable().next() >= self.ticket
-    }
-
-    /// Bodies are in memory now.
-    pub(crate) fn on_loaded(&mut self, loaded: &Loaded) {
-        let buffer = self.ring.open();
-        self.ring.fill(buffer, loaded.buffer.clone(), loaded.buffer.len(), Ticket(0));
-        if let Some(slot) = self.slot(loaded.load.queue) {
-            self.tell(slot, Input::Loaded { buffer, loaded });
-        }
-    }
-
-    /// Makes the bytes that were copied in so far readable.
-    pub(crate) fn seal_volatile(&mut self) {
-        if self.volatile_buffer != 0 {
-            let next = self.ring.buffer_for(self.volatile.len());
-            let bytes = std::mem::replace(&mut self.volatile, next);
-            let held = bytes.capacity();
-            let entries = std::mem::take(&mut self.volatile_entries);
-            self.ring.fill_volatile(std::mem::take(&mut self.volatile_buffer), Bytes::from(bytes), held, entries);
-        }
-    }
-
-    /// Takes the turn's batch, if there is anything in it; its bodies stay in the ring.
-    pub(crate) fn take_batch(&mut self) -> Option<Batch> {
-        if self.batch.is_empty() {
-            debug_assert!(self.pieces.is_empty(), "bodies come with operations");
-            return None;
-        }
-        // The next turn will bring about as much as this one.
-        let copied = self.batch.copied_bytes();
-        let next = if copied == 0 { Vec::new() } else { self.ring.buffer_for(copied) };
-        let mut batch = std::mem::replace(&mut self.batch, Batch::with_buffer(next));
-        let copied = batch.copied_capacity();
-        for (index, piece) in batch.seal().iter().enumerate() {
-            if let Some(buffer) = self.pieces.get(index).copied().filter(|b| *b != 0) {
-                let held = if index == 0 { copied } else { piece.len() };
-                self.ring.fill(buffer, piece.clone(), held, self.ticket);
-            }
-        }
-        self.pieces.clear();
-        Some(batch)
-    }
-
-    /// Evicts bodies while memory is short; non-persistent ones go to the store first.
-    pub(crate) fn reclaim(&mut self) {
-        while let Some(spill) = self.ring.reclaim(self.due.durable()) {
-            let mut piece = None;
-            for (level, key) in &spill.entries {
-                let Some(slot) = self.slot(key.queue) else { continue };
-                let queue = &mut self.held[slot as usize].queue;
-                let Some((head, place)) = queue.spill(*level, key.sequence, spill.buffer) else { continue };
-                if let Some(relocating) = self.relocating.get_mut(key) {
-                    relocating.spilled = true;
-                }
-                let piece = *piece.get_or_insert_with(|| self.batch.share_piece(spill.bytes.clone()));
-                let body = packhorse_store::Body { piece, offset: place.offset, length: place.length };
-                self.batch.push(Op::Enqueue {
-                    queue: key.queue,
-                    sequence: key.sequence,
-                    head,
-                    content: Stored::Body(body),
-                    volatile: true,
-                });
-            }
-            let after = if piece.is_some() { self.ticket } else { Ticket(0) };
-            self.ring.spilled(spill, after);
-        }
-    }
-
-    /// A file for a large message. Unique for ever: it names the start, the shard and a count.
-    pub(crate) fn new_large(&mut self) -> LargeId {
-        self.large_count += 1;
-        LargeId(self.run << 40 | u64::from(self.shard.0) << 32 | u64::from(self.large_count))
-    }
-
-    /// Asks for a part of a large message, for a link of this shard.
-    pub(crate) fn read_large(&mut self, link: LinkRef, id: LargeId, offset: u64, length: u32) {
-        let token = self.next_token;
-        self.next_token += 1;
-        self.large_readers.insert(token, link);
-        self.large_loads.push(LoadLarge { token, id, offset, length });
     }
 
     /// When a queue wants to be dispatched without any other cause, monotonic µs.

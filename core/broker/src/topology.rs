@@ -239,7 +239,18 @@ impl Queues {
         let reply = match (self.queue_report(queue), report) {
             (Some(report), ReportAs::Queue) => Reply::Queue(Box::new(report)),
             (Some(queue), ReportAs::Created { new }) => Reply::Created { queue: Box::new(queue), new },
-            (None, _) => not_found(&format!("id {queue}")),
+            // It is being deleted; its name is taken until that is durable.
+            (None, report) => {
+                let id = format!("id {queue}");
+                let name = self.directory.by_id(queue).map_or(id, |known| known.name.to_string());
+                match report {
+                    ReportAs::Queue => not_found(&name),
+                    ReportAs::Created { .. } => {
+                        let detail = format!("queue \"{name}\" is just being deleted; try again");
+                        refused(RefusalKind::Conflict, "queue-in-use", detail)
+                    }
+                }
+            }
         };
         self.reply(id, reply);
     }
@@ -296,7 +307,7 @@ impl Queues {
             self.mail(known.owner, Body::Admin { id, command: Command::QueueDelete { name: name.into(), force } });
             return;
         }
-        let Some(slot) = self.slot(known.id).filter(|slot| !self.held[*slot as usize].closing) else {
+        let Some(slot) = self.slot(known.id) else {
             self.reply(id, not_found(name));
             return;
         };
@@ -310,9 +321,9 @@ impl Queues {
             self.reply(id, refused(RefusalKind::Conflict, "queue-in-use", detail));
             return;
         }
-        self.held[slot as usize].closing = true;
-        // The queue writes the record.
+        // The queue writes the record, and is no more: nothing may follow that. Its name is free when the record is durable.
         self.tell(slot, Input::Delete);
+        self.remove(known.id);
         self.batch.require_flush();
         self.due.wait(self.ticket, Due::Topology(Change::Deleted { id: known.id, admin: id, messages }));
     }

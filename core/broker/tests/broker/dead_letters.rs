@@ -2,6 +2,7 @@
 //! (`spec/entry.md`, "Redelivery").
 
 use crate::world::{C, Msg, World, each, number};
+use packhorse_amqp10::codec::DeliveryState;
 use packhorse_broker::{Command, QueuePatch, Reply};
 
 /// A client with a sender (link 0) and a receiver (link 1) on `queue`.
@@ -228,5 +229,51 @@ fn a_dead_letter_keeps_its_priority_and_large_body() {
         let got = read(world, "DLQ");
         assert_eq!((got.number(), got.header().priority), (1, Some(7)));
         assert_eq!(got.annotation("x-opt-packhorse-original-address").as_deref(), Some("q"));
+    });
+}
+
+#[test]
+fn without_room_it_waits_here_and_so_does_the_reply() {
+    each(|world| {
+        world.declare("DLQ");
+        let c = both(world, "q", 10);
+        world[c].send(0, number(1));
+        world.run();
+        world.hold_store();
+        let delete = world.command(0, Command::QueueDelete { name: "DLQ".into(), force: true });
+        world.run();
+        world[c].decide(1, 0, Some(DeliveryState::Rejected(Default::default())), false);
+        world.run();
+        assert_eq!(world.queue("q").counters.scheduled, 1);
+        world.free_store();
+        assert!(matches!(world.reply(delete), Some(Reply::Deleted { .. })));
+        assert!(!world[c].links[1].got[0].settled_later);
+        world[c].detach(1, false);
+        world.run();
+        assert_eq!(world[c].links[1].ended, None, "the answer to the disposition comes first");
+        world.pass(1_500);
+        assert_eq!(world[c].links[1].ended.as_deref(), Some(""));
+        assert_eq!(world.queue("DLQ").counters.ready, 1);
+        assert_eq!(world.queue("q").counters.depth, 0);
+    });
+}
+
+#[test]
+fn deleting_the_source_answers_whoever_waits() {
+    each(|world| {
+        let c = both(world, "q", 10);
+        world[c].send(0, number(1));
+        world.run();
+        world.hold_store();
+        world[c].decide(1, 0, Some(DeliveryState::Rejected(Default::default())), false);
+        world.run();
+        world.command(0, Command::QueueDelete { name: "q".into(), force: true });
+        world.run();
+        world[c].close();
+        world.run();
+        world.free_store();
+        assert_eq!(world[c].closed.as_deref(), Some(""));
+        let there = if world.exists("DLQ") { world.queue("DLQ").counters.depth } else { 0 };
+        assert_eq!(there, 0);
     });
 }
