@@ -549,7 +549,7 @@ impl World {
                 let gone = self.entries.remove(&key.sequence).unwrap();
                 self.totals.dead_lettered += 1;
                 // What is not persistent may have been spilled since the place was reserved.
-                let stored = gone.stored && (gone.persistent || a % 2 == 0);
+                let stored = gone.stored && (gone.persistent || a.is_multiple_of(2));
                 if stored {
                     self.expected.relocated.push((key.sequence, to.sequence));
                 } else if gone.stored {

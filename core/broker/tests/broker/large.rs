@@ -243,7 +243,7 @@ fn garbage_behind_the_first_mebibyte_is_rejected() {
 fn an_opaque_large_message_comes_out_as_it_came() {
     each(|world| {
         let c = sender(world);
-        let bytes: Vec<u8> = (0..BIG).map(|n| (n * 7 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..BIG).map(|n| ((n * 7) >> 3) as u8).collect();
         world[c].send_as(0, bytes.clone(), false, 99);
         world.run();
         let r = world[c].receiver("q", 10);
