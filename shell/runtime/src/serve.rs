@@ -238,12 +238,17 @@ fn open_store(
     let wake = Arc::new(move |shard: ShardId| to[usize::from(shard.0)].wake());
     let data = config.data.display().to_string();
     tracing::info!("reading the data directory {data}");
-    let tell = tell.clone();
+    let (tell, dir) = (tell.clone(), data.clone());
     let open = move || {
-        let opened = DiskStore::open(&options, wake).map_err(|e| match e {
-            OpenError::InUse { .. } => ExitReason::InUse(e.to_string()),
-            OpenError::OtherFormat { .. } | OpenError::Damaged { .. } => ExitReason::Data(e.to_string()),
-            OpenError::Fault { .. } | OpenError::NoSpace { .. } => ExitReason::Storage(e.to_string()),
+        let opened = DiskStore::open(&options, wake).map_err(|e| {
+            // The journal names files within its directory.
+            let said = e.to_string();
+            let said = if said.contains(&dir) { said } else { format!("in {dir}: {said}") };
+            match e {
+                OpenError::InUse { .. } => ExitReason::InUse(said),
+                OpenError::OtherFormat { .. } | OpenError::Damaged { .. } => ExitReason::Data(said),
+                OpenError::Fault { .. } | OpenError::NoSpace { .. } => ExitReason::Storage(said),
+            }
         });
         // Nobody listens when a signal was faster: the store is closed by being dropped.
         let _ = tell.send(Told::Opened(Box::new(opened)));

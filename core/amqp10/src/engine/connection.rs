@@ -716,12 +716,20 @@ fn frame_size(bytes: &[u8], limit: u32, kind: FrameKind) -> Result<Option<usize>
 fn wrong_header(bytes: &[u8], wanted: &str) -> Fault {
     // A TLS record of type handshake, major version 3.
     let tls = bytes.len() >= 2 && bytes[0] == 0x16 && bytes[1] == 3 || bytes == [0x16];
-    let shown = &bytes[..bytes.len().min(8)];
     if tls {
         Fault::told("amqp:connection:framing-error", "a TLS client spoke to a port without TLS", Told::TlsHello)
     } else {
-        let text = alloc::format!("protocol header {shown:02x?}: the {wanted} header is needed");
-        Fault::told("amqp:connection:framing-error", text, Told::Header)
+        let text = match *bytes {
+            [b'A', b'M', b'Q', b'P', id, major, minor, revision, ..] => {
+                alloc::format!("protocol header of AMQP {major}.{minor}.{revision}, protocol {id}")
+            }
+            _ => alloc::format!("protocol header \"{}\"", bytes[..bytes.len().min(8)].escape_ascii()),
+        };
+        Fault::told(
+            "amqp:connection:framing-error",
+            alloc::format!("{text}: the {wanted} header is needed"),
+            Told::Header,
+        )
     }
 }
 
