@@ -143,10 +143,12 @@ fn kill_9_under_load_loses_nothing_that_was_confirmed() {
     const LIVES: u32 = 14;
     let (mut random, seed) = Random::from_environment(0x6b69_6c6c);
     let dir = tempfile::tempdir().unwrap();
-    // Small segments, so that many are begun and given back.
-    let flags = ["--set", "data.segment_bytes=2097152", "--shards", "2"];
+    // Small segments, so that many are begun and given back; and each life with another number of shards.
+    let shards = ["1", "2", "3"];
+    let flags = |life: u32| ["--set", "data.segment_bytes=2097152", "--shards", shards[life as usize % 3]];
     let mut load = Load::new();
     for life in 0..LIVES {
+        let flags = flags(life);
         let broker = Broker::start(dir.path(), &flags);
         let before = load.confirmed.load(Ordering::Relaxed);
         let running = load.run(broker.amqp());
@@ -159,7 +161,7 @@ fn kill_9_under_load_loses_nothing_that_was_confirmed() {
             kill_while_it_starts(dir.path(), &flags, &mut random);
         }
     }
-    let broker = Broker::start(dir.path(), &flags);
+    let broker = Broker::start(dir.path(), &flags(LIVES));
     let running = load.run(broker.amqp());
     let load = running.finish(&broker);
     let log = broker.log();

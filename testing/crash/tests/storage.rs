@@ -7,7 +7,6 @@ use packhorse_crash::{Books, Broken, Broker, Consumer, Producer, serve};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -70,14 +69,11 @@ fn take_all_and_judge(broker: &Broker, producer: Producer) {
 #[test]
 fn a_write_that_fails_under_load_ends_the_process_with_70_and_one_sentence() {
     let dir = tempfile::tempdir().unwrap();
-    let plain = serve(dir.path(), &["--set", "data.segment_bytes=1048576"]);
-    // With the signal of the limit ignored, writes past it get an error, as from a broken disk.
-    let mut command = Command::new("sh");
-    command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(plain.get_program()).args(plain.get_args());
-    let broker = Broker::from_command(dir.path(), command).unwrap();
+    let broker = Broker::start(dir.path(), &["--set", "data.segment_bytes=1048576"]);
     let (worker, confirmed) = produce(&broker, usize::MAX);
     broker.until("confirms come", |_| confirmed.load(Ordering::Relaxed) > 1000);
     let pid = broker.facts()["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32));
+    // Writes past this limit get an error, as from a broken disk (and a signal, which does not end the broker).
     let none = Rlimit { current: Some(4096), maximum: Some(4096) };
     prlimit(pid, Resource::Fsize, none).unwrap();
     let ended = broker.end();
