@@ -252,7 +252,7 @@ impl Judge<'_, '_> {
         // With equal counts `later` could be the earlier one only if its consumer gave it back unseen in between; it does so after having
         // recorded it, except for what was on its way when it closed the link.
         let closed = self.record.consumers.get(later.consumer).detached;
-        let unread = closed.is_some_and(|closed| closed.orderly && closed.at <= later.at + self.slack());
+        let unread = closed.is_some_and(|closed| closed.orderly && closed.at <= first.at + self.slack());
         later.count == first.count && first.at + self.slack() < later.at && !unread
     }
 

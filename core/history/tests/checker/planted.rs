@@ -71,6 +71,27 @@ mod lost {
         assert_eq!(story.at(50, 1, drained()).at(60, 1, drained_of("DLQ")).broken(), [("I1", 1)]);
     }
 
+    #[test]
+    fn a_dead_letter_queue_that_was_empty_before_says_nothing() {
+        let story = Story::of(2).confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(21, 1, lost(1));
+        assert_eq!(story.at(40, 1, drained_of("DLQ")).at(50, 1, drained()).broken(), NOTHING);
+    }
+
+    #[test]
+    fn a_delivery_that_seems_to_come_before_it_was_sent_counts() {
+        let story = Story::of(2).at(20, 1, recv(0, 1, 0)).at(22, 1, ack(0, 1)).confirmed(21, 0..1);
+        assert_eq!(story.at(50, 1, drained()).broken(), NOTHING);
+    }
+
+    #[test]
+    fn numbers_with_gaps() {
+        let story = Story::of(2).confirmed(10, 3..4).confirmed(20, 7..9).confirmed(30, 1_000..1_001);
+        let story = story.at(40, 1, recv(3, 1, 0)).at(41, 1, ack(3, 1)).at(42, 1, recv(8, 1, 0)).at(43, 1, ack(8, 1));
+        let story = story.at(44, 1, recv(1_000, 1, 0)).at(45, 1, ack(1_000, 1));
+        assert_eq!(story.at(50, 1, drained()).broken(), [("I1", 1)], "7 is lost");
+        assert_eq!(Story::of(2).confirmed(10, 3..4).confirmed(20, 7..8).at(40, 1, recv(5, 1, 0)).broken(), [("I2", 1)]);
+    }
+
     fn volatile(sequence: u64) -> Event<'static> {
         match send(sequence) {
             Event::Send { message, queue, size_bytes, crc, ttl_ms, delay_ms, priority, tx, .. } => {
@@ -115,6 +136,8 @@ mod lost {
         assert_eq!(story.at(20, 1, lost(1)).at(50, 1, drained()).broken(), NOTHING);
         let story = Story::of(2).at(1, 1, presettled).at(1, 1, credit(1, 10)).at(5, 1, lost(1)).confirmed(10, 0..1);
         assert_eq!(story.at(50, 1, drained()).broken(), [("I1", 1)]);
+        let story = Story::of(2).at(1, 1, presettled).at(1, 1, credit(1, 10)).confirmed(10, 0..1);
+        assert_eq!(story.at(20, 1, detach(1)).at(50, 1, drained()).broken(), [("I1", 1)], "it ended in order");
     }
 }
 
@@ -150,6 +173,8 @@ mod phantom {
         assert_eq!(Story::of(2).confirmed(10, 0..1).at(20, 1, received("other", true)).broken(), [("I2", 1)]);
         assert_eq!(Story::of(2).confirmed(10, 0..1).at(20, 1, received(QUEUE, false)).broken(), [("I2", 1)]);
         assert_eq!(Story::of(2).confirmed(10, 0..1).at(20, 1, received(QUEUE, true)).broken(), NOTHING);
+        let story = Story::of(2).confirmed(10, 0..1).at(20, 1, received("other", true)).at(50, 1, drained());
+        assert_eq!(story.broken(), [("I2", 1)], "it is not lost as well");
     }
 
     #[test]
@@ -226,6 +251,15 @@ mod duplicate {
     }
 
     #[test]
+    fn an_old_delivery_that_was_on_its_way_to_a_link_that_closed() {
+        let story = || two_consumers().confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(21, 1, ack(0, 1));
+        let closed_before = story().at(15, 2, detach(2)).at(25, 1, ack_ok(0, 1)).at(32, 2, recv(0, 2, 0));
+        assert_eq!(closed_before.broken(), NOTHING);
+        let closed_after = story().at(25, 1, ack_ok(0, 1)).at(30, 2, detach(2)).at(32, 2, recv(0, 2, 0));
+        assert_eq!(closed_after.broken(), [("I3", 1)], "it cannot have gone back before consumer 1 had it");
+    }
+
+    #[test]
     fn two_consumers_are_told_that_it_was_theirs() {
         let story = two_consumers().confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(21, 1, ack(0, 1));
         let story = story.at(20, 2, recv(0, 2, 1)).at(22, 2, ack(0, 2)).at(25, 1, ack_ok(0, 1));
@@ -286,6 +320,8 @@ mod silent_duplicate {
     fn given_back_too_late_for_it() {
         let story = two_consumers().confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(40, 2, recv(0, 2, 0));
         assert_eq!(story.at(50, 1, release(0, 1)).broken(), [("I4", 1)]);
+        let story = two_consumers().confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(40, 2, recv(0, 2, 0));
+        assert_eq!(story.at(50, 1, detach(1)).broken(), [("I4", 1)]);
     }
 
     #[test]
@@ -329,6 +365,28 @@ mod order {
     }
 
     #[test]
+    fn a_link_that_closed_can_have_held_only_what_it_had_credit_and_time_for() {
+        let story = Story::of(3).at(1, 1, attach(1)).at(1, 1, credit(1, 10)).confirmed(10, 0..2);
+        let story = story.at(20, 1, recv(1, 1, 0)).at(25, 2, attach(2)).at(25, 2, credit(2, 10)).at(28, 2, detach(2));
+        assert_eq!(story.at(30, 1, recv(0, 1, 0)).broken(), [("I5", 1)], "it came too late");
+        let story = Story::of(3).at(1, 1, attach(1)).at(1, 1, credit(1, 10)).at(1, 2, attach(2)).at(1, 2, credit(2, 1));
+        let story = story.confirmed(10, 0..3).at(20, 1, recv(1, 1, 0)).at(21, 2, recv(2, 2, 0)).at(25, 2, detach(2));
+        assert_eq!(story.at(30, 1, recv(0, 1, 0)).broken(), [("I5", 1)], "its credit was used up");
+    }
+
+    #[test]
+    fn a_delayed_message_has_no_place_in_the_order() {
+        let delayed = match send(0) {
+            Event::Send { message, queue, size_bytes, crc, persistent, ttl_ms, priority, tx, .. } => {
+                Event::Send { message, queue, size_bytes, crc, persistent, ttl_ms, delay_ms: 20, priority, tx }
+            }
+            other => other,
+        };
+        let story = two_consumers().at(10, 0, delayed).at(11, 0, send(1)).at(20, 1, recv(1, 1, 0));
+        assert_eq!(story.at(40, 1, recv(0, 1, 0)).broken(), NOTHING);
+    }
+
+    #[test]
     fn priorities_producers_and_queues_have_orders_of_their_own() {
         let Event::Send { queue, size_bytes, crc, persistent, ttl_ms, delay_ms, tx, .. } = send(0) else {
             unreachable!("that is a send")
@@ -366,6 +424,22 @@ mod order {
         let story = Story::of(3).at(1, 1, attach(1)).at(1, 1, credit(1, 10)).confirmed(10, 0..2);
         let story = story.at(20, 1, recv(1, 1, 0)).at(30, 2, attach(2)).at(30, 2, credit(2, 10));
         assert_eq!(story.at(35, 2, recv(0, 2, 0)).broken(), [("I5", 1)]);
+    }
+
+    #[test]
+    fn the_later_one_that_was_seen_first_counts() {
+        let story =
+            two_consumers().confirmed(10, 0..3).at(20, 1, recv(2, 1, 0)).at(50, 1, attach(3)).at(50, 1, credit(3, 1));
+        let story = story.at(60, 1, recv(0, 3, 0)).at(100, 2, recv(1, 2, 0));
+        assert_eq!(story.broken(), [("I5", 1)]);
+    }
+
+    #[test]
+    fn a_link_that_chooses_may_take_a_later_one() {
+        let choosy = Event::Attach { consumer: 1, queue: QUEUE, presettled: false, filtered: true };
+        let story = Story::of(3).at(1, 1, choosy).at(1, 1, credit(1, 10)).confirmed(10, 0..2);
+        let story = story.at(20, 1, recv(1, 1, 0)).at(30, 2, attach(2)).at(30, 2, credit(2, 10));
+        assert_eq!(story.at(35, 2, recv(0, 2, 0)).broken(), NOTHING);
     }
 
     #[test]
@@ -407,6 +481,45 @@ mod stuck {
     fn less_than_a_second() {
         let story = alive(one_consumer().confirmed(10, 0..1), 1, 900);
         assert_eq!(story.at(950, 1, recv(0, 1, 0)).broken(), NOTHING);
+    }
+
+    #[test]
+    fn confirmed_or_given_credit_in_the_middle_of_the_silence() {
+        let story = alive(one_consumer().confirmed(900, 0..1), 1, 1_500);
+        assert_eq!(story.at(1_550, 1, recv(0, 1, 0)).broken(), NOTHING);
+        let mut story = Story::of(2).at(1, 1, attach(1)).at(1, 1, credit(1, 0)).confirmed(10, 0..1);
+        for ms in (100..1_500).step_by(100) {
+            story = story.at(ms, 1, Event::Tick);
+            if ms == 900 {
+                story = story.at(901, 1, credit(1, 5));
+            }
+        }
+        assert_eq!(story.at(1_550, 1, recv(0, 1, 0)).broken(), NOTHING);
+    }
+
+    fn changed(persistent: bool, ttl_ms: u64) -> Event<'static> {
+        match send(0) {
+            Event::Send { message, queue, size_bytes, crc, delay_ms, priority, tx, .. } => {
+                Event::Send { message, queue, size_bytes, crc, persistent, ttl_ms, delay_ms, priority, tx }
+            }
+            other => other,
+        }
+    }
+
+    #[test]
+    fn a_message_that_may_be_gone() {
+        let story = one_consumer().at(10, 0, changed(true, 100)).at(15, 0, sent_ok(0));
+        assert_eq!(alive(story, 1, 2_000).broken(), NOTHING, "expired");
+        let story = || one_consumer().at(10, 0, changed(false, 0)).at(15, 0, sent_ok(0));
+        assert_eq!(alive(story().at(20, 0, kill()).at(30, 0, start()), 1, 2_000).broken(), NOTHING, "not persistent");
+        assert_eq!(alive(story(), 1, 2_000).broken(), [("I9", 1)]);
+    }
+
+    #[test]
+    fn a_link_that_chooses_may_not_want_it() {
+        let choosy = Event::Attach { consumer: 1, queue: QUEUE, presettled: false, filtered: true };
+        let story = Story::of(2).at(1, 1, choosy).at(1, 1, credit(1, 10)).confirmed(10, 0..1);
+        assert_eq!(alive(story, 1, 2_000).broken(), NOTHING);
     }
 
     #[test]
@@ -565,6 +678,36 @@ mod accounting {
         assert_eq!(story().at(100, 1, counters(1)).broken(), [("I12", 1)]);
         assert_eq!(story().at(30, 1, kill()).at(50, 1, start()).at(100, 1, counters(1)).broken(), NOTHING);
         assert_eq!(story().at(30, 1, lost(1)).at(100, 1, counters(1)).broken(), NOTHING);
+    }
+
+    #[test]
+    fn what_was_sent_later_was_not_there() {
+        assert_eq!(Story::of(2).at(5, 1, counters(0)).confirmed(10, 0..1).broken(), NOTHING);
+    }
+
+    #[test]
+    fn what_may_be_a_dead_letter_or_expired_may_be_there() {
+        let failed =
+            Event::Modified { message: message(0), consumer: 1, delivery_failed: true, undeliverable_here: false };
+        let Event::Send { message, queue, size_bytes, crc, persistent, delay_ms, priority, tx, .. } = send(0) else {
+            unreachable!("that is a send")
+        };
+        let mortal = Event::Send { message, queue, size_bytes, crc, persistent, ttl_ms: 9, delay_ms, priority, tx };
+        for depth in [0, 1] {
+            let story = Story::of(2).confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(21, 1, failed);
+            assert_eq!(story.at(100, 1, counters(depth)).broken(), NOTHING);
+            let story = Story::of(2).at(10, 0, mortal).at(15, 0, sent_ok(0));
+            assert_eq!(story.at(100, 1, counters(depth)).broken(), NOTHING);
+        }
+    }
+
+    #[test]
+    fn a_send_without_any_answer_is_over_when_its_process_or_all_activity_is() {
+        let story = || Story::of(2).at(20, 0, send(0));
+        let later = |story: Story| story.at(60, 1, drained()).at(100, 1, counters(1)).broken();
+        assert_eq!(later(story()), NOTHING, "it may have arrived after the look");
+        assert_eq!(later(story().and(&header(0, 1, 40))), [("I12", 1)], "its process had another life by then");
+        assert_eq!(later(story().at(50, 1, counters(1))), [("I12", 1)], "nothing was under way by then");
     }
 
     #[test]
