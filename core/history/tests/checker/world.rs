@@ -733,7 +733,7 @@ impl World {
         match self.fault {
             Fault::Unflagged => {
                 let counts = &self.counts;
-                let seen_once = |id| counts.get(&id).is_some_and(|seen| seen.iter().any(|count| *count == 0));
+                let seen_once = |id| counts.get(&id).is_some_and(|seen| seen.contains(&0));
                 // One that was never given back unseen.
                 let back = entries
                     .iter_mut()
