@@ -38,6 +38,9 @@ struct Sheet {
     dead_lettered: Bounds,
 }
 
+/// Quiet readings of a queue that are compared; of more, the last ones.
+pub(super) const SHEETS_MOST: usize = 64;
+
 /// Sheets for each quiet reading, by queue.
 #[derive(Debug)]
 pub(super) struct Ledger {
@@ -48,7 +51,7 @@ impl Ledger {
     pub(super) fn new(queues: &Queues) -> Ledger {
         let sheets = queues.all.iter().map(|queue| {
             let quiet = queue.readings.iter().filter(|reading| reading.counters.quiet);
-            quiet.map(|&reading| Sheet::new(reading)).collect()
+            quiet.skip(queue.quiet.len().saturating_sub(SHEETS_MOST)).map(|&reading| Sheet::new(reading)).collect()
         });
         Ledger { sheets: sheets.collect() }
     }
@@ -194,9 +197,8 @@ impl Known<'_> {
         let sent = self.case.sent;
         let answered = sent.answer_place.is_some().then_some(sent.answer_at);
         let followed = self.record.files[sent.place.file()].followed_at;
-        let readings = &self.record.queues.get(sent.queue).readings;
-        let quiet = readings.iter().find(|reading| reading.counters.quiet && reading.at >= sent.at);
-        [answered, followed, quiet.map(|reading| reading.at)].into_iter().flatten().min()
+        let quiet = self.record.queues.get(sent.queue).quiet_after(sent.at);
+        [answered, followed, quiet].into_iter().flatten().min()
     }
 
     /// Whether it is in its queue, in whatever state.
@@ -209,7 +211,7 @@ impl Known<'_> {
         // Seen empty, when this message had come to rest.
         let rested = self.rested();
         let queue = self.record.queues.get(sent.queue);
-        if rested.is_some_and(|rested| queue.drained.iter().any(|(at, _)| rested <= *at && *at <= self.at)) {
+        if rested.is_some_and(|rested| queue.drained_before(self.at).is_some_and(|drained| rested <= drained)) {
             return Certainty::No;
         }
         if self.case.fates.iter().any(|fate| fate.at <= self.at) {

@@ -349,7 +349,8 @@ impl Judge<'_, '_> {
             return;
         }
         let queue = self.record.queues.get(sent.queue);
-        for (gap, used) in queue.gaps.iter().zip(used) {
+        let first = queue.gaps.partition_point(|gap| gap.to <= ready);
+        for (gap, used) in queue.gaps.iter().zip(used).skip(first).take_while(|(gap, _)| gap.from < until) {
             let (from, to) = (gap.from.max(ready + self.slack()), gap.to.min(until));
             if *used || to.saturating_sub(from) < self.record.options.stuck_ns {
                 continue;

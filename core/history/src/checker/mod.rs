@@ -132,6 +132,13 @@ fn notes<R: BufRead>(record: &Record, sources: &[Source<R>], report: &mut Report
     if silent > 0 {
         report.note(format!("{silent} consuming processes recorded no `tick`: I9 cannot see what they waited for"));
     }
+    let many = record.queues.all.iter().filter(|queue| queue.quiet.len() > accounting::SHEETS_MOST).count();
+    if many > 0 {
+        report.note(format!(
+            "{many} queues have more than {} quiet readings: I12 compared the last of them",
+            accounting::SHEETS_MOST
+        ));
+    }
     if record.transaction_events > 0 {
         report.note(format!(
             "{} events of transactions were read and not judged: I6 and I7 are not there yet",

@@ -8,13 +8,7 @@ use super::messages::{Answer, Receipt, Sent};
 use super::record::{Disorder, Record};
 use crate::event::MessageId;
 use crate::report::{Invariant, Report, Violation};
-
-/// Of the messages sent later: the one that was seen first.
-struct Later {
-    queue: u32,
-    priority: u8,
-    seen: Receipt,
-}
+use packhorse_model::{Map, Seed};
 
 /// Judges all messages.
 pub(super) fn judge(record: &Record, report: &mut Report) {
@@ -22,30 +16,29 @@ pub(super) fn judge(record: &Record, report: &mut Report) {
     for disorder in &record.disorders {
         on_one_link(record, disorder, &mut scratch, report);
     }
-    let mut later: Vec<Later> = Vec::new();
     for producer in &record.messages.producers {
-        later.clear();
+        // By queue and priority: of the messages sent later, the delivery that was seen first.
+        let mut later: Map<(u32, u8), Receipt> = Seed::fixed(6).map();
         for sent in producer.sent.iter().rev() {
             if sent.in_tx || sent.delayed || sent.answer == Answer::Refused || record.queues.get(sent.queue).filtered {
                 continue;
             }
             record.messages.collect(sent.seen, &mut scratch);
             let Some(&first) = scratch.iter().find(|receipt| receipt.queue == sent.queue) else { continue };
-            let known = later.iter_mut().find(|one| one.queue == sent.queue && one.priority == sent.priority);
-            let Some(known) = known else {
-                later.push(Later { queue: sent.queue, priority: sent.priority, seen: first });
+            let Some(seen) = later.get_mut(&(sent.queue, sent.priority)) else {
+                later.insert((sent.queue, sent.priority), first);
                 continue;
             };
-            let overtaken = known.seen.at + record.options.slack_ns < first.from
-                && known.seen.consumer != first.consumer
+            let overtaken = seen.at + record.options.slack_ns < first.from
+                && seen.consumer != first.consumer
                 && first.is_unflagged()
-                && !maybe_unread(record, sent, &first, &known.seen);
+                && !maybe_unread(record, sent, &first, seen);
             if overtaken {
                 let message = MessageId::new(producer.id, sent.sequence);
-                add(record, message, sent, &first, &known.seen, report);
+                add(record, message, sent, &first, seen, report);
             }
-            if first.at < known.seen.at {
-                known.seen = first;
+            if first.at < seen.at {
+                *seen = first;
             }
         }
     }

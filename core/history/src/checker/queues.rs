@@ -47,6 +47,8 @@ pub(crate) struct Queue {
     /// The last time that a pre-settled link broke: what was on its way is gone, rightly.
     pub(crate) presettled_lost_at: Option<u64>,
     pub(crate) readings: Vec<Reading>,
+    /// When all was quiet, ascending.
+    pub(crate) quiet: Vec<u64>,
     pub(crate) gaps: Vec<Gap>,
     /// Links that are there now.
     pub(crate) attached: Vec<u32>,
@@ -55,6 +57,17 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
+    /// The last time not after `at` when it was seen empty.
+    pub(crate) fn drained_before(&self, at: u64) -> Option<u64> {
+        let after = self.drained.partition_point(|(drained, _)| *drained <= at);
+        after.checked_sub(1).map(|last| self.drained[last].0)
+    }
+
+    /// The first time from `at` on when all was quiet.
+    pub(crate) fn quiet_after(&self, at: u64) -> Option<u64> {
+        self.quiet.get(self.quiet.partition_point(|quiet| *quiet < at)).copied()
+    }
+
     /// Something happened now that ends the silence or explains it. `alive`: by file, the last time at which the process said that it
     /// had taken everything.
     pub(crate) fn interrupt(&mut self, now: u64, stuck_ns: u64, consumers: &Consumers, alive: &[u64], up: bool) {
@@ -110,6 +123,7 @@ impl Queues {
                     unread: Vec::new(),
                     presettled_lost_at: None,
                     readings: Vec::new(),
+                    quiet: Vec::new(),
                     gaps: Vec::new(),
                     attached: Vec::new(),
                     since: now,
@@ -123,6 +137,16 @@ impl Queues {
     /// The queue of that name, if anybody named it.
     pub(crate) fn find(&self, name: &str) -> Option<&Queue> {
         self.by_name.get(name).map(|index| &self.all[*index as usize])
+    }
+
+    /// Everything is read: what is searched by time is put in its order, which the merge keeps only nearly.
+    pub(crate) fn finish(&mut self) {
+        for queue in &mut self.all {
+            queue.drained.sort_unstable();
+            queue.readings.sort_by_key(|reading| reading.at);
+            queue.quiet =
+                queue.readings.iter().filter(|reading| reading.counters.quiet).map(|reading| reading.at).collect();
+        }
     }
 
     pub(crate) fn get(&self, index: u32) -> &Queue {

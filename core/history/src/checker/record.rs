@@ -305,6 +305,7 @@ impl Record {
     pub(crate) fn finish(&mut self) {
         let last = self.alive.iter().copied().max().unwrap_or(0);
         self.interrupt_all(last);
+        self.queues.finish();
     }
 
     fn answered(&mut self, message: MessageId, answer: Answer, at: u64, place: Place) -> Result<(), String> {
