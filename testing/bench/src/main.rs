@@ -1,20 +1,27 @@
-//! Load generator and benchmark driver: `packhorse-bench quick` starts a broker, one producer and one consumer, each a
-//! process of its own, and prints figures; `produce` and `consume` are those processes.
+//! Benchmark driver: `packhorse-bench quick` for a first figure, `packhorse-bench run B1 B2 …` for scenarios beside other
+//! brokers. The load comes from `packhorse bench`, in processes of its own.
 //!
-//! A driver only: it knows the broker as any client does, by AMQP and HTTP.
+//! A driver only: it knows a broker as any client does, by AMQP, HTTP, and what the system says of its processes.
 
-mod consume;
-mod link;
-mod message;
+mod load;
 mod probe;
-mod produce;
 mod quick;
+mod report;
+mod row;
+mod run;
+mod scenario;
+mod slot;
+mod stats;
+mod system;
+mod usage;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
+use rustix::time::{ClockId, clock_gettime};
 use std::process::ExitCode;
+use std::time::Duration;
 
 #[derive(Parser)]
-#[command(about = "Load generator for AMQP 1.0 brokers, and a benchmark of Packhorse", version)]
+#[command(about = "Benchmarks of Packhorse and of other AMQP 1.0 brokers", version)]
 struct Line {
     #[command(subcommand)]
     verb: Verb,
@@ -24,40 +31,14 @@ struct Line {
 enum Verb {
     /// One producer and one consumer against a fresh broker; figures as text and JSON
     Quick(quick::Options),
-    /// Sends numbered messages and waits for their confirms
-    Produce(Load),
-    /// Receives numbered messages, checks and accepts them
-    Consume(Load),
-}
-
-/// What one load process does.
-#[derive(Args, Clone)]
-struct Load {
-    /// HOST:PORT of the broker
-    #[arg(long, default_value = "127.0.0.1:5672")]
-    amqp: String,
-    /// The queue
-    #[arg(long, default_value = "bench")]
-    queue: String,
-    /// Messages
-    #[arg(long, default_value_t = 500_000)]
-    count: u64,
-    /// Bytes of a message's body, at least 24
-    #[arg(long, default_value_t = 1024)]
-    size: usize,
-    /// Unconfirmed messages at most; credit of a consumer
-    #[arg(long, default_value_t = 1024)]
-    window: u32,
-    /// Whether messages survive a crash
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
-    durable: bool,
+    /// Scenarios in interleaved rounds, with peers if wanted
+    Run(run::Options),
 }
 
 fn main() -> ExitCode {
     let done = match Line::parse().verb {
         Verb::Quick(options) => quick::run(&options),
-        Verb::Produce(load) => produce::run(&load),
-        Verb::Consume(load) => consume::run(&load),
+        Verb::Run(options) => run::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -66,4 +47,16 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Nanoseconds of the clock that all processes of the machine share.
+fn monotonic_ns() -> u64 {
+    let at = clock_gettime(ClockId::Monotonic);
+    at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64
+}
+
+/// Waits for real: what is measured here happens in other processes.
+fn pause(time: Duration) {
+    #[expect(clippy::disallowed_methods, reason = "a benchmark is about real time")]
+    std::thread::sleep(time);
 }

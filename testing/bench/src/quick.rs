@@ -3,18 +3,20 @@
 //! The broker is a real process on a fresh data directory. What it used is read from the system, what it flushed from
 //! its own status; the clients check every message, and a run that loses, doubles or reorders one fails.
 
+use crate::load::Load;
+use crate::monotonic_ns;
 use crate::probe;
+use crate::stats::Range;
+use crate::system::System;
+use crate::usage::{self, Snapshot};
 use clap::Args;
 use serde_json::{Value, json};
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Duration;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The broker's binary
+    /// The binary of the broker and the load generator
     #[arg(long, env = "PACKHORSE_BIN")]
     broker: PathBuf,
     /// Messages in each round
@@ -37,61 +39,6 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// A broker that dies with us.
-struct Broker {
-    child: Child,
-    amqp: String,
-    http: String,
-}
-
-impl Drop for Broker {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Broker {
-    fn start(binary: &Path, dir: &Path) -> Result<Broker, String> {
-        let ready = dir.join("ready.json");
-        let mut command = Command::new(binary);
-        command.args(["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data"]).arg(dir.join("data"));
-        command.arg("--ready-file").arg(&ready).stdout(Stdio::null());
-        let mut child = command.spawn().map_err(|e| format!("{}: {e}", binary.display()))?;
-        let deadline = Instant::now() + Duration::from_secs(20);
-        loop {
-            if let Ok(text) = std::fs::read_to_string(&ready) {
-                let facts: Value = serde_json::from_str(&text).map_err(|e| e.to_string())?;
-                let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
-                return Ok(Broker { child, amqp: text(&facts["amqp"][0]), http: text(&facts["http"]) });
-            }
-            if let Some(status) = child.try_wait().map_err(|e| e.to_string())? {
-                return Err(format!("the broker ended before it was ready: {status}"));
-            }
-            if Instant::now() > deadline {
-                return Err("the broker was not ready after 20 s".into());
-            }
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "the ready file is the broker's only sign, and it has none for waiting"
-            )]
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    fn flushes(&self) -> Result<u64, String> {
-        let mut socket = TcpStream::connect(&self.http).map_err(|e| format!("{}: {e}", self.http))?;
-        let request = format!("GET /api/v1/status HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.http);
-        socket.write_all(request.as_bytes()).map_err(|e| e.to_string())?;
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).map_err(|e| e.to_string())?;
-        let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-        let status: Value = serde_json::from_str(body).map_err(|e| format!("status: {e}: {body}"))?;
-        status["store"]["flushes"].as_u64().ok_or_else(|| format!("the status names no flushes: {status}"))
-    }
-}
-
 /// Runs the rounds and prints each, then the medians.
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     let mut rounds = Vec::new();
@@ -103,12 +50,11 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         rounds.push(round);
     }
     let median = |name: &str| {
-        let mut all: Vec<f64> = rounds.iter().filter_map(|round| round[name].as_f64()).collect();
-        all.sort_by(f64::total_cmp);
-        all[all.len() / 2]
+        let all = rounds.iter().filter_map(|round| round[name].as_f64()).collect();
+        Range::of(all).map(|range| range.median)
     };
     let names =
-        ["per_second", "cpu_us", "flushes_per_1000", "confirm_p50_us", "confirm_p99_us", "raw_flush_us", "rss_kib"];
+        ["per_second", "cpu_us", "flushes_per_1000", "confirm_p50_us", "confirm_p99_us", "raw_flush_us", "rss_mib"];
     let medians: Value =
         names.iter().map(|name| (name.to_string(), json!(median(name)))).collect::<serde_json::Map<_, _>>().into();
     if options.json {
@@ -129,53 +75,51 @@ fn line(round: &Value) -> String {
         figure("confirm_p50_us"),
         figure("confirm_p99_us"),
         figure("raw_flush_us"),
-        figure("rss_kib") / 1024.0
+        figure("rss_mib")
     )
 }
 
 fn round(options: &Options) -> Result<Value, String> {
     let dir = tempfile::Builder::new().prefix("packhorse-bench").tempdir_in(&options.dir).map_err(|e| e.to_string())?;
-    let raw_flush_us = probe::raw_flush_us(dir.path()).map_err(|e| format!("probe: {e}"))?;
-    let broker = Broker::start(&options.broker, dir.path())?;
-    let pid = broker.child.id();
-    let load = |verb: &str| {
-        let me = std::env::current_exe().map_err(|e| e.to_string())?;
-        let mut command = Command::new(me);
-        command.args([verb, "--amqp", &broker.amqp, "--queue", "bench"]);
-        command.args(["--count", &options.count.to_string(), "--size", &options.size.to_string()]);
-        command.args(["--window", &options.window.to_string()]);
-        command.stdout(Stdio::piped()).spawn().map_err(|e| e.to_string())
+    let raw = probe::flushes(dir.path(), 4096, 1, Duration::from_secs(1)).map_err(|e| format!("probe: {e}"))?;
+    let system = System::Ours { binary: options.broker.clone(), arguments: Vec::new() };
+    let (broker, addresses) = system.start(dir.path(), &["bench".to_string()])?;
+    let arguments = [
+        format!("--count={}", options.count),
+        format!("--size={}", options.size),
+        format!("--window={}", options.window),
+        format!("--credit={}", options.window),
+        "--run=1".to_string(),
+    ];
+    let load = |who| Load::start(&options.broker, who, &broker, &addresses, &arguments);
+    let mut consumer = load("consumer")?;
+    let mut producer = load("producer")?;
+    let flushes = || -> Result<u64, String> {
+        let status = broker.status()?.unwrap_or_default();
+        status["store"]["flushes"].as_u64().ok_or_else(|| format!("the status names no flushes: {status}"))
     };
-    let flushes = broker.flushes()?;
-    let cpu = probe::cpu_us(pid).map_err(|e| e.to_string())?;
-    let start = Instant::now();
-    let consumer = load("consume")?;
-    let producer = load("produce")?;
-    let produced = report(producer, "the producer")?;
-    let _ = report(consumer, "the consumer")?;
-    let seconds = start.elapsed().as_secs_f64();
-    let cpu = probe::cpu_us(pid).map_err(|e| e.to_string())? - cpu;
-    let flushes = broker.flushes()? - flushes;
-    if flushes == 0 {
+    let (flushed, before, start) = (flushes()?, Snapshot::take()?, monotonic_ns());
+    consumer.begin(start)?;
+    producer.begin(start)?;
+    let produced = producer.end()?;
+    let consumed = consumer.end()?;
+    let seconds = (monotonic_ns() - start) as f64 / 1e9;
+    let (flushed, after) = (flushes()? - flushed, Snapshot::take()?);
+    if produced.violated || consumed.violated {
+        return Err(format!("the history is wrong: {} {}", produced.figures, consumed.figures));
+    }
+    if flushed == 0 {
         return Err("the broker confirmed without a single flush: the run is void".into());
     }
     let count = options.count as f64;
+    let latency = &produced.figures["producer"]["confirm_us"];
     Ok(json!({
         "per_second": count / seconds,
-        "cpu_us": cpu as f64 / count,
-        "flushes_per_1000": flushes as f64 * 1000.0 / count,
-        "confirm_p50_us": produced["confirm_us"]["p50"],
-        "confirm_p99_us": produced["confirm_us"]["p99"],
-        "raw_flush_us": raw_flush_us,
-        "rss_kib": probe::rss_kib(pid).map_err(|e| e.to_string())?,
+        "cpu_us": after.cpu_us(&before, broker.pid) / count,
+        "flushes_per_1000": flushed as f64 * 1000.0 / count,
+        "confirm_p50_us": latency["p50"],
+        "confirm_p99_us": latency["p99"],
+        "raw_flush_us": raw.p50_us,
+        "rss_mib": usage::rss_mib(&after.family(broker.pid)),
     }))
-}
-
-/// Waits for a load process; what it printed.
-fn report(child: Child, who: &str) -> Result<Value, String> {
-    let output = child.wait_with_output().map_err(|e| e.to_string())?;
-    if !output.status.success() {
-        return Err(format!("{who} failed: {}", output.status));
-    }
-    serde_json::from_slice(&output.stdout).map_err(|e| format!("{who}: {e}"))
 }

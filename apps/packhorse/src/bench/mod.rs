@@ -102,7 +102,7 @@ fn measure(bench: &Bench) -> Result<Sides, End> {
         if let (Some(Ok(side)), Role::Both) = (&producer, bench.role) {
             shared.expect.store(side.done, Ordering::Relaxed);
         }
-        let consumer = receiving.map(|thread| thread.join().unwrap_or_else(|_| std::process::abort()));
+        let consumer = receiving.map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         drop(over);
         match (producer, consumer) {
             // Ended by the other side, which says why.
