@@ -122,3 +122,23 @@ impl Config {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_within_every_bound() {
+        assert_eq!(Config::default().check(), Ok(()));
+    }
+
+    #[test]
+    fn a_value_outside_its_bounds_is_named_with_the_rule() {
+        let error = Config { max_frame_bytes: 511, ..Config::default() }.check().unwrap_err();
+        assert_eq!(error.to_string(), "limits.max_frame_bytes = 511: must be 512 to 16777216");
+        let error = Config { shards: 0, ..Config::default() }.check().unwrap_err();
+        assert_eq!(error.setting, "broker.shards");
+        let error = Config { dead_letter_queue: "a\nb".into(), ..Config::default() }.check().unwrap_err();
+        assert_eq!(error.setting, "queues.dead_letter");
+    }
+}

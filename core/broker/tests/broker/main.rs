@@ -12,6 +12,7 @@ mod consume;
 mod crash;
 mod dead_letters;
 mod ends;
+mod hostile;
 mod large;
 mod login;
 mod memory;

@@ -63,6 +63,8 @@ pub(crate) struct Producer {
     pub(crate) behind_bytes: usize,
     /// Reading is paused for this link.
     pub(crate) pauses: bool,
+    /// It waits for credit until the store has caught up.
+    pub(crate) starved: bool,
     /// Deliveries that the sender wants settled at once although the link settles second.
     pub(crate) settle_first: Vec<u32>,
 }
@@ -76,6 +78,7 @@ impl Producer {
             behind: VecDeque::new(),
             behind_bytes: 0,
             pauses: false,
+            starved: false,
             settle_first: Vec::new(),
         }
     }

@@ -384,8 +384,8 @@ impl Connection {
     /// become much larger; what is on its way may still come.
     pub(super) fn renew_credit(&mut self, queues: &mut Queues, token: u64) {
         let me = self.me_at(token);
-        let Some(link) = self.link(token) else { return };
-        let Kind::Producer(producer) = &link.kind else { return };
+        let Some(link) = self.links.get_mut(index(token) as usize) else { return };
+        let Kind::Producer(producer) = &mut link.kind else { return };
         let by_bytes = queues.config.link_credit_bytes / producer.mean_bytes.max(1);
         let most = by_bytes.clamp(1, u64::from(queues.config.link_credit_max)) as u32;
         let credit = self.engine.credit(link.id);
@@ -393,7 +393,9 @@ impl Connection {
             return;
         }
         if queues.behind {
-            queues.starved.push(me);
+            if !std::mem::replace(&mut producer.starved, true) {
+                queues.starved.push(me);
+            }
             return;
         }
         let _ = self.engine.grant(link.id, most);
@@ -401,7 +403,11 @@ impl Connection {
 
     /// The store has caught up: credit that was withheld is granted.
     pub(crate) fn feed(&mut self, queues: &mut Queues, to: LinkRef) {
-        self.renew_credit(queues, token(to.link, to.generation));
+        let token = token(to.link, to.generation);
+        if let Some(Kind::Producer(producer)) = self.link_mut(token).map(|link| &mut link.kind) {
+            producer.starved = false;
+            self.renew_credit(queues, token);
+        }
     }
 }
 

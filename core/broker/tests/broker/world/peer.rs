@@ -49,6 +49,11 @@ impl Peer {
         std::mem::take(&mut self.said)
     }
 
+    /// What is about to be written.
+    pub(crate) fn written(&self) -> Vec<u8> {
+        self.writing.clone()
+    }
+
     // ---- writing ----
 
     pub(crate) fn raw(&mut self, bytes: &[u8]) {
