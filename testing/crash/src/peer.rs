@@ -251,6 +251,24 @@ impl Peer {
         panic!("the broker ended the connection without {what}; it said {all:?}")
     }
 
+    /// Reads until the broker says one of these, which it must before it ends the connection.
+    pub fn until_any(&mut self, what: &[&str]) -> Heard {
+        loop {
+            let heard = self.hear().unwrap_or_else(|| panic!("the end without {what:?}"));
+            if what.contains(&heard.what) {
+                return heard;
+            }
+        }
+    }
+
+    /// Reads until the broker's `close`, answers it, and reads to the end, before which nothing must come: the `close`.
+    pub fn closed(&mut self) -> Heard {
+        let told = self.until("close");
+        let rest = self.say(&close()).rest();
+        assert!(rest.is_empty(), "nothing comes after close: {rest:?}");
+        told
+    }
+
     /// Reads until the broker has answered our `attach` and given credit for it. (Its handles are its own.)
     pub fn until_credit(&mut self) -> u32 {
         self.until("attach");

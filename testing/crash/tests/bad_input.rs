@@ -7,7 +7,7 @@
 //! | message over the limit | here; `packhorse send` in `apps/packhorse/tests/verbs.rs` |
 //! | frame over the limit | here |
 //! | wrong protocol header, TLS to a plain port | here |
-//! | bad SASL | here; every malformed form in `hostile.rs` (`bad_logins`) |
+//! | bad SASL | here; every malformed form in `hostile/frames.rs` (`bad_logins`) |
 //! | bad configuration key, flag, environment | `apps/packhorse/tests/start.rs` |
 //! | data directory of another version | `apps/packhorse/tests/start.rs` |
 //! | data directory in use | `apps/packhorse/tests/start.rs` |
