@@ -199,6 +199,8 @@ impl Queues {
                 let known: Vec<_> = self
                     .directory
                     .owned(self.shard, after.as_deref())
+                    // One that is being deleted is not there any more.
+                    .filter(|known| self.slot(known.id).is_some())
                     .take(limit.saturating_add(1))
                     .map(|known| known.id)
                     .collect();

@@ -108,13 +108,22 @@ pub(crate) fn each(test: impl Fn(&mut World)) {
 /// The same with other settings.
 pub(crate) fn each_with(settings: impl Fn(&mut Config), test: impl Fn(&mut World)) {
     for kind in KINDS {
-        eprintln!("in {kind:?}");
-        let mut config = Config { broker_name: "broker".into(), shards: kind.shards, ..Config::default() };
-        settings(&mut config);
-        let mut world = World::new(kind, config);
-        test(&mut world);
-        world.finish();
+        run_in(kind, &settings, &test);
     }
+}
+
+/// Runs a test that is long in one kind of world only.
+pub(crate) fn in_one(settings: impl Fn(&mut Config), test: impl Fn(&mut World)) {
+    run_in(KINDS[4], &settings, &test);
+}
+
+fn run_in(kind: Kind, settings: &impl Fn(&mut Config), test: &impl Fn(&mut World)) {
+    eprintln!("in {kind:?}");
+    let mut config = Config { broker_name: "broker".into(), shards: kind.shards, ..Config::default() };
+    settings(&mut config);
+    let mut world = World::new(kind, config);
+    test(&mut world);
+    world.finish();
 }
 
 /// See the module.
