@@ -3,7 +3,7 @@
 //! `cargo run --release -p packhorse-history --example ten_million`. The files are made as they are read, so no disk is measured; what
 //! making them costs is printed beside it. Fails if the checker blames the history, or misses the one fault in it.
 
-use packhorse_history::{Event, Header, Invariant, JsonlWriter, MessageId, Options, check_files};
+use packhorse_history::{BinaryWriter, Event, Header, Invariant, JsonlWriter, MessageId, Options, check_files};
 use std::io::{self, BufReader, Read};
 #[expect(clippy::disallowed_types, reason = "the example measures how long it takes")]
 use std::time::Instant;
@@ -17,17 +17,42 @@ fn queue(sequence: u64) -> &'static str {
     QUEUES[sequence as usize % QUEUES.len()]
 }
 
+/// Either form.
+enum Writer {
+    Json(JsonlWriter<Vec<u8>>),
+    Binary(BinaryWriter<Vec<u8>>),
+}
+
+impl Writer {
+    fn put(&mut self, at_ns: u64, event: &Event<'_>) -> io::Result<()> {
+        match self {
+            Writer::Json(writer) => writer.put(at_ns, event),
+            Writer::Binary(writer) => writer.put(at_ns, event),
+        }
+    }
+
+    /// What has been written since the last time.
+    fn take(&mut self, into: &mut Vec<u8>) -> io::Result<()> {
+        let bytes = match self {
+            Writer::Json(writer) => writer.flush().map(|()| writer.get_mut())?,
+            Writer::Binary(writer) => writer.flush().map(|()| writer.get_mut())?,
+        };
+        std::mem::swap(into, bytes);
+        Ok(())
+    }
+}
+
 /// One process's file, made as it is read. Even processes produce, odd ones consume what the one before them sent.
 struct Client {
     process: u32,
     next: u64,
-    writer: JsonlWriter<Vec<u8>>,
+    writer: Writer,
     ready: Vec<u8>,
     taken: usize,
 }
 
 impl Client {
-    fn new(process: u32) -> io::Result<Client> {
+    fn new(process: u32, binary: bool) -> io::Result<Client> {
         let header = Header {
             run: 1,
             process: format!("client-{process}"),
@@ -37,7 +62,10 @@ impl Client {
             mono_ns: 1,
             wall_ns: 1,
         };
-        let writer = JsonlWriter::new(Vec::new(), &header)?;
+        let writer = match binary {
+            true => Writer::Binary(BinaryWriter::new(Vec::new(), &header)?),
+            false => Writer::Json(JsonlWriter::new(Vec::new(), &header)?),
+        };
         Ok(Client { process, next: 0, writer, ready: Vec::new(), taken: 0 })
     }
 
@@ -98,8 +126,7 @@ impl Read for Client {
             while self.next < until {
                 self.step()?;
             }
-            self.writer.flush()?;
-            std::mem::swap(&mut self.ready, self.writer.get_mut());
+            self.writer.take(&mut self.ready)?;
         }
         let left = &self.ready[self.taken..];
         let length = left.len().min(into.len());
@@ -109,30 +136,38 @@ impl Read for Client {
     }
 }
 
-fn clients() -> io::Result<Vec<(String, Client)>> {
-    (0..PRODUCERS * 2).map(|process| Ok((format!("client-{process}"), Client::new(process)?))).collect()
+fn clients(binary: bool) -> io::Result<Vec<(String, Client)>> {
+    (0..PRODUCERS * 2).map(|process| Ok((format!("client-{process}"), Client::new(process, binary)?))).collect()
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    for binary in [false, true] {
+        judge(binary)?;
+    }
+    println!("peak resident memory: {} MiB", peak_mib().unwrap_or(0));
+    Ok(())
 }
 
 #[expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "the example measures how long it takes")]
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn judge(binary: bool) -> Result<(), Box<dyn std::error::Error>> {
     let begin = Instant::now();
     let mut bytes = 0;
-    for (_, mut client) in clients()? {
+    for (_, mut client) in clients(binary)? {
         bytes += io::copy(&mut client, &mut io::sink())?;
     }
     let making = begin.elapsed().as_secs_f64();
 
     let begin = Instant::now();
-    let sources = clients()?.into_iter().map(|(name, client)| (name, BufReader::with_capacity(64 << 10, client)));
+    let sources = clients(binary)?.into_iter().map(|(name, client)| (name, BufReader::with_capacity(64 << 10, client)));
     let report = check_files(sources, &Options::default())?;
     let seconds = begin.elapsed().as_secs_f64();
 
-    println!("{report}");
     let events = report.totals.events;
-    println!("{events} events, {} MB of JSON lines, {} files", bytes / 1_000_000, report.totals.files);
+    let form = if binary { "binary" } else { "JSON lines" };
+    println!("{report}");
+    println!("{events} events in {} files, {} MB of {form}", report.totals.files, bytes / 1_000_000);
     println!("written in {making:.1} s: {:.0} ns an event", making * 1e9 / events as f64);
     println!("written and checked in {seconds:.1} s: {:.0} ns an event", seconds * 1e9 / events as f64);
-    println!("peak resident memory: {} MiB", peak_mib().unwrap_or(0));
     if report.violation_count() != 1 || report.count(Invariant::Duplicate) != 1 {
         return Err("the history holds one duplicate, and the checker found something else".into());
     }

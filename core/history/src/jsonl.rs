@@ -2,13 +2,13 @@
 //!
 //! Reading is in `scan` and `source`. Must not allocate per event: an event is formatted into one buffer that is kept.
 
-use crate::event::{BrokerChange, Event, Header, MessageId, XaVerb};
+use crate::encode::{self, Encoder};
+use crate::event::{Event, Header};
+use crate::words::Key;
 use std::io::{self, Write};
 
-/// The version that this crate writes and reads.
-pub const VERSION: u32 = 1;
-/// The buffer goes to the file when it holds so much, or at [`JsonlWriter::flush`].
-const BUFFER_BYTES: usize = 64 << 10;
+/// The buffer goes to the file when it holds so much, or at `flush`.
+pub(crate) const BUFFER_BYTES: usize = 64 << 10;
 
 /// Writes one process's file.
 ///
@@ -64,178 +64,31 @@ struct Line {
 
 impl Line {
     fn header(&mut self, header: &Header) {
-        self.bytes.extend_from_slice(b"{\"packhorse_history\":");
-        self.digits(u64::from(VERSION));
-        self.text("run", &format!("{:016x}", header.run));
-        self.text("process", &header.process);
-        self.number("pid", u64::from(header.pid));
-        self.number("incarnation", u64::from(header.incarnation));
-        self.text("clock", &header.clock);
-        self.number("mono_ns", header.mono_ns);
-        self.number("wall_ns", header.wall_ns);
-        self.bytes.extend_from_slice(b"}\n");
+        let begin = self.bytes.len();
+        encode::header(self, header);
+        self.end(begin);
     }
 
     fn event(&mut self, at_ns: u64, event: &Event<'_>) {
         self.bytes.extend_from_slice(b"{\"at\":");
         self.digits(at_ns);
         self.bytes.extend_from_slice(b",\"event\":\"");
-        self.bytes.extend_from_slice(kind(event).as_bytes());
+        self.bytes.extend_from_slice(encode::kind(event).name().as_bytes());
         self.bytes.push(b'"');
-        self.fields(event);
+        encode::fields(self, event);
         self.bytes.extend_from_slice(b"}\n");
     }
 
-    fn fields(&mut self, event: &Event<'_>) {
-        match *event {
-            Event::Send { message, queue, size_bytes, crc, persistent, ttl_ms, delay_ms, priority, tx } => {
-                self.message(message);
-                self.text("queue", queue);
-                self.number("size_bytes", u64::from(size_bytes));
-                self.number("crc", u64::from(crc));
-                self.flag("persistent", persistent);
-                self.number_unless_0("ttl_ms", ttl_ms);
-                self.number_unless_0("delay_ms", delay_ms);
-                self.number("priority", u64::from(priority));
-                self.tx(tx);
-            }
-            Event::SentOk { message } | Event::SentUnknown { message } | Event::Expired { message } => {
-                self.message(message);
-            }
-            Event::SentRejected { message, reason } | Event::Dlq { message, reason } => {
-                self.message(message);
-                self.text("reason", reason);
-            }
-            Event::Attach { consumer, queue, presettled, filtered } => {
-                self.number("consumer", u64::from(consumer));
-                self.text("queue", queue);
-                self.flag_if("presettled", presettled);
-                self.flag_if("filtered", filtered);
-            }
-            Event::Credit { consumer, credit } => {
-                self.number("consumer", u64::from(consumer));
-                self.number("credit", u64::from(credit));
-            }
-            Event::Recv { message, consumer, queue, delivery_count, redelivered, crc_ok, tx } => {
-                self.message(message);
-                self.number("consumer", u64::from(consumer));
-                self.text("queue", queue);
-                self.number("delivery_count", u64::from(delivery_count));
-                self.flag("redelivered", redelivered);
-                self.flag("crc_ok", crc_ok);
-                self.tx(tx);
-            }
-            Event::Ack { message, consumer, confirmed, tx } => {
-                self.message(message);
-                self.number("consumer", u64::from(consumer));
-                self.flag_if("confirmed", confirmed);
-                self.tx(tx);
-            }
-            Event::Release { message, consumer } | Event::Reject { message, consumer } => {
-                self.message(message);
-                self.number("consumer", u64::from(consumer));
-            }
-            Event::Modified { message, consumer, delivery_failed, undeliverable_here } => {
-                self.message(message);
-                self.number("consumer", u64::from(consumer));
-                self.flag_if("delivery_failed", delivery_failed);
-                self.flag_if("undeliverable_here", undeliverable_here);
-            }
-            Event::Detach { consumer, orderly, confirmed } => {
-                self.number("consumer", u64::from(consumer));
-                self.flag("orderly", orderly);
-                self.flag_if("confirmed", confirmed);
-            }
-            Event::Drained { queue } => self.text("queue", queue),
-            Event::Counters { queue, counters } => {
-                self.text("queue", queue);
-                self.flag("quiet", counters.quiet);
-                self.signed("depth", counters.depth);
-                self.signed("ready", counters.ready);
-                self.signed("acquired", counters.acquired);
-                self.signed("enqueued", counters.enqueued);
-                self.signed("acknowledged", counters.acknowledged);
-                self.signed("dead_lettered", counters.dead_lettered);
-            }
-            Event::Broker { change } => match change {
-                BrokerChange::Start => self.text("change", "start"),
-                BrokerChange::Kill => self.text("change", "kill"),
-                BrokerChange::Exit(code) => {
-                    self.text("change", "exit");
-                    self.signed("code", code.map(i64::from));
-                }
-            },
-            Event::Fault { kind, target, start } => {
-                self.text("kind", kind);
-                self.text("target", target);
-                self.flag("start", start);
-            }
-            Event::Tick | Event::End => {}
-            Event::Clock { wall_ns } => self.number("wall_ns", wall_ns),
-            Event::TxBegin { tx }
-            | Event::CommitSent { tx }
-            | Event::CommitOk { tx }
-            | Event::CommitUnknown { tx }
-            | Event::RollbackOk { tx } => self.number("tx", tx),
-            Event::Xa { xid, code, .. } => {
-                self.text("xid", xid);
-                self.signed("code", code.map(i64::from));
-            }
-            Event::RecoverList { xids } => self.text("xids", xids),
-        }
+    /// Ends an object whose first field was put at `begin`, like all others after a comma.
+    fn end(&mut self, begin: usize) {
+        self.bytes[begin] = b'{';
+        self.bytes.extend_from_slice(b"}\n");
     }
 
-    fn message(&mut self, message: MessageId) {
-        self.number("producer", u64::from(message.producer));
-        self.number("sequence", message.sequence);
-    }
-
-    fn tx(&mut self, tx: Option<u64>) {
-        if let Some(tx) = tx {
-            self.number("tx", tx);
-        }
-    }
-
-    fn key(&mut self, key: &str) {
+    fn key(&mut self, key: Key) {
         self.bytes.extend_from_slice(b",\"");
-        self.bytes.extend_from_slice(key.as_bytes());
+        self.bytes.extend_from_slice(key.name().as_bytes());
         self.bytes.extend_from_slice(b"\":");
-    }
-
-    fn number(&mut self, key: &str, number: u64) {
-        self.key(key);
-        self.digits(number);
-    }
-
-    fn number_unless_0(&mut self, key: &str, number: u64) {
-        if number != 0 {
-            self.number(key, number);
-        }
-    }
-
-    fn signed(&mut self, key: &str, number: Option<i64>) {
-        let Some(number) = number else { return };
-        self.key(key);
-        if number < 0 {
-            self.bytes.push(b'-');
-        }
-        self.digits(number.unsigned_abs());
-    }
-
-    fn flag(&mut self, key: &str, flag: bool) {
-        self.key(key);
-        self.bytes.extend_from_slice(if flag { b"true" } else { b"false" });
-    }
-
-    fn flag_if(&mut self, key: &str, flag: bool) {
-        if flag {
-            self.flag(key, true);
-        }
-    }
-
-    fn text(&mut self, key: &str, text: &str) {
-        self.key(key);
-        put_json_string(&mut self.bytes, text);
     }
 
     fn digits(&mut self, mut number: u64) {
@@ -250,6 +103,32 @@ impl Line {
             }
         }
         self.bytes.extend_from_slice(&digits[at..]);
+    }
+}
+
+impl Encoder for Line {
+    fn number(&mut self, key: Key, number: u64) {
+        self.key(key);
+        self.digits(number);
+    }
+
+    fn signed(&mut self, key: Key, number: Option<i64>) {
+        let Some(number) = number else { return };
+        self.key(key);
+        if number < 0 {
+            self.bytes.push(b'-');
+        }
+        self.digits(number.unsigned_abs());
+    }
+
+    fn flag(&mut self, key: Key, flag: bool) {
+        self.key(key);
+        self.bytes.extend_from_slice(if flag { b"true" } else { b"false" });
+    }
+
+    fn text(&mut self, key: Key, text: &str) {
+        self.key(key);
+        put_json_string(&mut self.bytes, text);
     }
 }
 
@@ -268,45 +147,4 @@ pub(crate) fn put_json_string(out: &mut Vec<u8>, text: &str) {
         }
     }
     out.push(b'"');
-}
-
-/// The word for an event in a file.
-pub(crate) fn kind(event: &Event<'_>) -> &'static str {
-    match event {
-        Event::Send { .. } => "send",
-        Event::SentOk { .. } => "sent_ok",
-        Event::SentRejected { .. } => "sent_rejected",
-        Event::SentUnknown { .. } => "sent_unknown",
-        Event::Attach { .. } => "attach",
-        Event::Credit { .. } => "credit",
-        Event::Recv { .. } => "recv",
-        Event::Ack { .. } => "ack",
-        Event::Release { .. } => "release",
-        Event::Reject { .. } => "reject",
-        Event::Modified { .. } => "modified",
-        Event::Detach { .. } => "detach",
-        Event::Expired { .. } => "expired",
-        Event::Dlq { .. } => "dlq",
-        Event::Drained { .. } => "drained",
-        Event::Counters { .. } => "counters",
-        Event::Broker { .. } => "broker",
-        Event::Fault { .. } => "fault",
-        Event::Tick => "tick",
-        Event::Clock { .. } => "clock",
-        Event::End => "end",
-        Event::TxBegin { .. } => "tx_begin",
-        Event::CommitSent { .. } => "commit_sent",
-        Event::CommitOk { .. } => "commit_ok",
-        Event::CommitUnknown { .. } => "commit_unknown",
-        Event::RollbackOk { .. } => "rollback_ok",
-        Event::Xa { verb, .. } => match verb {
-            XaVerb::Start => "xa_start",
-            XaVerb::End => "xa_end",
-            XaVerb::Prepare => "xa_prepare",
-            XaVerb::Commit => "xa_commit",
-            XaVerb::Rollback => "xa_rollback",
-            XaVerb::Forget => "xa_forget",
-        },
-        Event::RecoverList { .. } => "recover_list",
-    }
 }

@@ -1,30 +1,56 @@
-//! One line of a history taken apart: a flat JSON object of numbers, strings and booleans, and events made of its fields.
+//! One line of a history taken apart: a flat JSON object of numbers, strings and booleans; and events made of such fields, wherever they
+//! come from.
 //!
 //! Strings are unescaped in place, so nothing is allocated per line. Must not know: files, order of events.
 
+use crate::encode::VERSION;
 use crate::event::{BrokerChange, Counters, Event, Header, MessageId, XaVerb};
-use crate::jsonl::VERSION;
+use crate::words::Key;
 use std::ops::Range;
 
 /// Most fields that an object may have; the widest event has 11.
 const FIELDS: usize = 24;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Value {
+pub(crate) enum Value {
     #[default]
     None,
     Number {
         negative: bool,
         magnitude: u64,
     },
+    /// From where to where in the line.
     Text(u32, u32),
+    Word(&'static str),
     Flag(bool),
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Field {
-    key: (u32, u32),
+    key: Name,
     value: Value,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Name {
+    /// From where to where in the line.
+    At(u32, u32),
+    Key(Key),
+}
+
+impl Default for Name {
+    fn default() -> Name {
+        Name::At(0, 0)
+    }
+}
+
+impl Name {
+    fn bytes(self, line: &[u8]) -> &[u8] {
+        match self {
+            Name::At(from, to) => &line[from as usize..to as usize],
+            Name::Key(key) => key.name().as_bytes(),
+        }
+    }
 }
 
 /// The fields of the line that was scanned last; places refer to that line.
@@ -48,17 +74,30 @@ impl Fields {
             let Range { start, end } = scanner.text()?;
             scanner.expect(b':')?;
             let value = scanner.value()?;
-            if self.count == FIELDS {
-                return Err(format!("more than {FIELDS} fields"));
-            }
-            self.fields[self.count] = Field { key: (start, end), value };
-            self.count += 1;
+            self.add(Field { key: Name::At(start, end), value })?;
             match scanner.next() {
                 Some(b',') => {}
                 Some(b'}') => return scanner.end(),
                 _ => return Err(scanner.wanted("`,` or `}`")),
             }
         }
+    }
+
+    /// Begins anew.
+    pub(crate) fn clear(&mut self) {
+        self.count = 0;
+    }
+
+    /// Adds a field that has been taken apart already.
+    pub(crate) fn push(&mut self, key: Key, value: Value) -> Result<(), String> {
+        self.add(Field { key: Name::Key(key), value })
+    }
+
+    fn add(&mut self, field: Field) -> Result<(), String> {
+        let place = self.fields.get_mut(self.count).ok_or_else(|| format!("more than {FIELDS} fields"))?;
+        *place = field;
+        self.count += 1;
+        Ok(())
     }
 
     /// The time of an event: its field `at`.
@@ -213,8 +252,7 @@ impl<'f, 'l> Taker<'f, 'l> {
         let count = self.fields.len();
         for step in 0..count {
             let index = if self.next + step < count { self.next + step } else { self.next + step - count };
-            let (from, to) = self.fields[index].key;
-            if &self.line[from as usize..to as usize] == key.as_bytes() {
+            if self.fields[index].key.bytes(self.line) == key.as_bytes() {
                 self.taken |= 1 << index;
                 self.next = index + 1;
                 return self.fields[index].value;
@@ -259,6 +297,7 @@ impl<'f, 'l> Taker<'f, 'l> {
     fn text(&mut self, key: &str) -> Result<&'l str, String> {
         match self.optional(key) {
             Value::None => Err(missing(key)),
+            Value::Word(word) => Ok(word),
             Value::Text(from, to) => std::str::from_utf8(&self.line[from as usize..to as usize])
                 .map_err(|_| format!("field `{key}` is not UTF-8")),
             _ => Err(format!("field `{key}` is not a string")),
@@ -302,8 +341,8 @@ impl<'f, 'l> Taker<'f, 'l> {
         match left {
             None => Ok(()),
             Some(index) => {
-                let (from, to) = self.fields[index].key;
-                Err(format!("unknown field `{}`", String::from_utf8_lossy(&self.line[from as usize..to as usize])))
+                let name = self.fields[index].key.bytes(self.line);
+                Err(format!("unknown field `{}`", String::from_utf8_lossy(name)))
             }
         }
     }

@@ -1,7 +1,8 @@
 //! One file of a history as a stream: header, then events one by one, each with its line.
 //!
-//! Owns the tolerance for a killed writer: an incomplete last line is left out, anything else that cannot be read is an error.
+//! Knows both formats by their first byte. Owns the tolerance for a killed writer: an incomplete last line or record is left out, anything else that cannot be read is an error.
 
+use crate::binary::{Decoder, MAGIC};
 use crate::error::HistoryError;
 use crate::event::{Event, Header};
 use crate::scan::Fields;
@@ -23,6 +24,8 @@ pub struct Source<R> {
     fields: Fields,
     at_ns: u64,
     cut: bool,
+    /// Of a binary file.
+    decoder: Option<Decoder>,
 }
 
 impl<R: BufRead> Source<R> {
@@ -47,7 +50,11 @@ impl<R: BufRead> Source<R> {
             fields: Fields::default(),
             at_ns: 0,
             cut: false,
+            decoder: None,
         };
+        if source.is_binary()? {
+            return source.open_binary();
+        }
         if !source.read_line()? {
             let begins = source.line.len().min(BEGINNING.len());
             let cut = source.line[..begins] == BEGINNING[..begins];
@@ -57,9 +64,86 @@ impl<R: BufRead> Source<R> {
         Ok(Some(source))
     }
 
+    /// A binary file begins with `p`, a header in JSON with a brace or a blank.
+    fn is_binary(&mut self) -> Result<bool, HistoryError> {
+        let first = self.reader.fill_buf().map(|bytes| bytes.first().copied());
+        Ok(first.map_err(|error| self.error(format!("cannot read: {error}")))? == Some(MAGIC[0]))
+    }
+
+    fn open_binary(mut self) -> Result<Option<Source<R>>, HistoryError> {
+        self.number = 1;
+        self.read_bytes(MAGIC.len() as u64)?;
+        if self.line.len() < MAGIC.len() && MAGIC.starts_with(&self.line) {
+            return Ok(None);
+        }
+        if self.line != MAGIC {
+            return Err(self.error("not a history of this version: it begins with other bytes than `phHIST1`"));
+        }
+        if !self.read_record()? {
+            return Ok(None);
+        }
+        let mut decoder = Decoder::default();
+        decoder.header(&mut self.line, &mut self.fields).map_err(|what| self.error(what))?;
+        self.header = self.fields.header(&self.line).map_err(|what| self.error(what))?;
+        decoder.begin(self.header.mono_ns);
+        self.decoder = Some(decoder);
+        Ok(Some(self))
+    }
+
+    /// The next record of a binary file into `line`. False: there is none, or not the whole of it.
+    fn read_record(&mut self) -> Result<bool, HistoryError> {
+        let mut length = 0u64;
+        for shift in [0, 7, 14] {
+            self.read_bytes(1)?;
+            let Some(&byte) = self.line.first() else {
+                self.cut = shift > 0;
+                return Ok(false);
+            };
+            length |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                self.read_bytes(length)?;
+                self.cut = (self.line.len() as u64) < length;
+                return Ok(!self.cut);
+            }
+        }
+        Err(self.error("a record of more than 2 MiB"))
+    }
+
+    /// So many bytes into `line`, or what there is.
+    fn read_bytes(&mut self, count: u64) -> Result<(), HistoryError> {
+        self.line.clear();
+        let mut missing = count as usize;
+        while missing > 0 {
+            let there = match self.reader.fill_buf() {
+                Ok(there) => there,
+                Err(error) => return Err(self.error(format!("cannot read: {error}"))),
+            };
+            let taken = there.len().min(missing);
+            if taken == 0 {
+                break;
+            }
+            self.line.extend_from_slice(&there[..taken]);
+            self.reader.consume(taken);
+            missing -= taken;
+        }
+        Ok(())
+    }
+
     /// Goes to the next event. False: there is none.
     pub fn advance(&mut self) -> Result<bool, HistoryError> {
-        if !self.read_line()? {
+        if let Some(mut decoder) = self.decoder.take() {
+            self.number += 1;
+            let there = self.read_record();
+            let taken = match there {
+                Ok(true) => decoder.event(&mut self.line, &mut self.fields),
+                _ => Ok(()),
+            };
+            self.decoder = Some(decoder);
+            taken.map_err(|what| self.error(what))?;
+            if !there? {
+                return Ok(false);
+            }
+        } else if !self.read_line()? {
             return Ok(false);
         }
         self.at_ns = self.fields.at_ns(&self.line).map_err(|what| self.error(what))?;
@@ -76,7 +160,7 @@ impl<R: BufRead> Source<R> {
         self.at_ns
     }
 
-    /// Its line, from 1.
+    /// Its line, from 1; in a binary file the number of its record.
     pub fn line(&self) -> u64 {
         self.number
     }
@@ -91,7 +175,7 @@ impl<R: BufRead> Source<R> {
         &self.header
     }
 
-    /// Whether the file ended in the middle of a line.
+    /// Whether the file ended in the middle of a line or record.
     pub fn is_cut(&self) -> bool {
         self.cut
     }

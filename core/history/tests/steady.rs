@@ -4,7 +4,7 @@
 #![expect(unsafe_code, reason = "only an implementation of GlobalAlloc can count allocations")]
 
 use packhorse_history::body::{self, Checked, Template};
-use packhorse_history::{Event, Header, JsonlWriter, MessageId};
+use packhorse_history::{BinaryWriter, Event, Header, JsonlWriter, MessageId};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -35,6 +35,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+const QUEUE: &str = "a queue with a \"name\"";
+
 #[test]
 fn a_message_from_body_to_acknowledgement_allocates_nothing() {
     let header = Header {
@@ -47,6 +49,8 @@ fn a_message_from_body_to_acknowledgement_allocates_nothing() {
         wall_ns: 1,
     };
     let mut writer = JsonlWriter::new(std::io::sink(), &header).expect("a sink takes everything");
+    let mut binary = BinaryWriter::new(std::io::sink(), &header).expect("a sink takes everything");
+    binary.put(0, &Event::Drained { queue: QUEUE }).expect("a sink takes everything");
     let mut template = Template::new(7, 1024).expect("long enough");
     let mut other = [0; 100];
     let mut intact = 0;
@@ -56,7 +60,7 @@ fn a_message_from_body_to_acknowledgement_allocates_nothing() {
             let (body, crc) = template.stamp(message)?;
             intact += u64::from(body::check(7, body) == Checked::Intact(message));
             body::fill(7, message, &mut other)?;
-            let queue = "a queue with a \"name\"";
+            let queue = QUEUE;
             let events = [
                 Event::Send {
                     message,
@@ -84,6 +88,7 @@ fn a_message_from_body_to_acknowledgement_allocates_nothing() {
             ];
             for (step, event) in events.iter().enumerate() {
                 writer.put(sequence * 10 + step as u64, event).expect("a sink takes everything");
+                binary.put(sequence * 10 + step as u64, event).expect("a sink takes everything");
             }
         }
         Ok::<(), body::BodyError>(())

@@ -10,7 +10,7 @@ use packhorse_history::{
 /// What version 1 looks like. It must stay readable for as long as this crate reads version 1.
 const VERSION_1: &str = include_str!("../fixtures/version-1.jsonl");
 
-fn first_line() -> Header {
+pub(crate) fn first_line() -> Header {
     Header {
         run: 0x00ab_cdef_0123_4567,
         process: "client-\"3\"".to_owned(),
@@ -22,7 +22,7 @@ fn first_line() -> Header {
     }
 }
 
-fn every_event() -> Vec<Event<'static>> {
+pub(crate) fn every_event() -> Vec<Event<'static>> {
     let message = MessageId::new(3, 17);
     let counters = Counters {
         quiet: true,
@@ -105,7 +105,7 @@ fn written() -> Vec<u8> {
     writer.into_inner().expect("a vector takes everything")
 }
 
-fn read_back(name: &str, bytes: &[u8]) {
+pub(crate) fn read_back(name: &str, bytes: &[u8]) {
     let mut source = Source::open(name.to_owned(), bytes).expect("it is a history").expect("it is not empty");
     assert_eq!(*source.header(), first_line());
     for (index, event) in every_event().iter().enumerate() {
@@ -139,7 +139,7 @@ fn json_of_others_is_read_too() {
     assert_eq!(source.event(), Ok(Event::Drained { queue }));
 }
 
-fn check(files: &[(&str, &[u8])]) -> Result<Report, HistoryError> {
+pub(crate) fn check(files: &[(&str, &[u8])]) -> Result<Report, HistoryError> {
     check_files(files.iter().map(|(name, bytes)| ((*name).to_owned(), *bytes)), &Options::default())
 }
 

@@ -1,5 +1,6 @@
 //! The checker from outside: planted histories, a reference broker, files as they are found after a kill.
 
+mod binary;
 mod format;
 mod planted;
 mod property;
