@@ -25,7 +25,7 @@ cargo xtask TASK
   tidy                       what the compiler does not check: documents against code, headers, licenses, …
   codegen [--check]          writes (or compares) the source that comes from core/amqp10/standard.toml
   crash-points [ARGS…]       crashes the journal at each of its disk operations and compares what is recovered
-  bench quick [ARGS…]        one producer, one consumer, the release build, a first figure
+  bench KIND [ARGS…]         figures: `quick` for a first one, scenarios, instruction counts; without KIND it lists them
 ";
 
 fn main() -> ExitCode {

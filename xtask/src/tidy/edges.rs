@@ -1,8 +1,9 @@
 //! Which crate may know which: the table of ARCHITECTURE.md against `cargo metadata` and the sources.
 //!
-//! The table has the columns `crate`, `may import`, `tests also`, `must not know`. A crate stands there by its folder; what
-//! it may import by folders (`core/model`), by `core/*`, or as `everything`. The words of `must not know` are explained by
-//! the table `word`, `packages`, `paths` below it: packages must not be compiled in, paths must not stand in the source.
+//! The table has the columns `crate`, `may import`, `tests also`, `must not know`. A crate stands there by its folder, or with
+//! others as `testing/*`; what it may import by folders (`core/model`), by `core/*`, or as `everything`. The words of
+//! `must not know` are explained by the table `word`, `packages`, `paths` below it: packages must not be compiled in, paths
+//! must not stand in the source.
 
 use super::markdown::{Table, spans, tables};
 use super::{Finding, Tree};
@@ -67,14 +68,25 @@ impl Rules {
         }
         Ok(rules)
     }
+
+    /// The row of a crate: its own, or one for its whole folder.
+    fn rule(&self, folder: &str) -> Option<&Rule> {
+        let wide = || self.crates.iter().find(|(pattern, _)| named(pattern, folder)).map(|(_, rule)| rule);
+        self.crates.get(folder).or_else(wide)
+    }
 }
 
-/// Whether one of the patterns (`core/model`, `core/*`, `*`) names the folder.
-fn names(patterns: &[String], folder: &str) -> bool {
-    patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
+/// Whether the pattern (`core/model`, `core/*`, `*`) names the folder.
+fn named(pattern: &str, folder: &str) -> bool {
+    match pattern.strip_suffix('*') {
         Some(prefix) => folder.starts_with(prefix),
         None => pattern == folder,
-    })
+    }
+}
+
+/// Whether one of the patterns does.
+fn names(patterns: &[String], folder: &str) -> bool {
+    patterns.iter().any(|pattern| named(pattern, folder))
 }
 
 /// Compares the table with the workspace.
@@ -83,7 +95,7 @@ pub(super) fn check(tree: &Tree<'_>) -> Result<Vec<Finding>, String> {
     let mut findings = Vec::new();
     let folders: BTreeMap<&str, &str> =
         tree.metadata.members().map(|package| (package.name.as_str(), package.folder.as_str())).collect();
-    for name in rules.crates.keys().filter(|name| !folders.values().any(|folder| folder == name)) {
+    for name in rules.crates.keys().filter(|name| !folders.values().any(|folder| named(name, folder))) {
         let place = format!("{DOCUMENT}:{}", rules.crates[name].line);
         findings.push(Finding::new(
             place,
@@ -92,7 +104,7 @@ pub(super) fn check(tree: &Tree<'_>) -> Result<Vec<Finding>, String> {
         ));
     }
     for package in tree.metadata.members() {
-        let Some(rule) = rules.crates.get(&package.folder) else {
+        let Some(rule) = rules.rule(&package.folder) else {
             let what = format!("`{}` has no row in the crate table", package.folder);
             findings.push(Finding::new(DOCUMENT, what, "Add one: what may it import, what must it not know?"));
             continue;
@@ -203,7 +215,7 @@ mod tests {
 |---|---|---|---|
 | `core/model` | – | – | sockets, files |
 | `core/queue`, `core/txn` | `core/model`, `core/store` | `core/journal` | – |
-| `testing/sim` | everything | – | – |
+| `testing/*` | everything | – | – |
 
 | word | packages | paths |
 |---|---|---|
@@ -214,7 +226,8 @@ mod tests {
     fn the_table_is_read() {
         let rules = Rules::parse(TEXT).expect("both tables are there");
         assert_eq!(rules.crates["core/txn"].may, ["core/model", "core/store"]);
-        assert_eq!(rules.crates["testing/sim"].may, ["*"]);
+        assert_eq!(rules.rule("testing/sim").expect("all of testing has a row").may, ["*"]);
+        assert_eq!(rules.rule("shell/net"), None);
         assert_eq!(rules.crates["core/model"].not, ["sockets", "files"]);
         assert_eq!(rules.words["sockets"].paths, ["std::net"]);
         assert_eq!(unknown_words(&rules.crates["core/model"], &rules.words).len(), 1, "`files` has no meaning");
