@@ -319,3 +319,21 @@ fn a_queue_created_by_an_attach_stays() {
         assert!(matches!(reply, Reply::Queue(_)), "{reply:?}");
     });
 }
+
+#[test]
+fn a_link_name_that_is_too_long_is_refused_and_hurts_no_other_link() {
+    each(|world| {
+        let p = world.peer_open("c");
+        world[p].attach_sender("good", 0, "q");
+        world.run();
+        world[p].said();
+        world[p].attach_sender(&"n".repeat(2000), 1, "q");
+        world.run();
+        let said = world[p].said();
+        assert!(said.last().is_some_and(|s| s.starts_with("detach 1 closed amqp:")), "{said:?}");
+        world[p].detach(1, true);
+        world[p].transfer(0, 0, &number(1));
+        world.run();
+        assert_eq!(world[p].said(), ["disp(0, accepted, settled)"]);
+    });
+}

@@ -1,5 +1,6 @@
-//! Seeded random workloads: several clients, all outcomes, disconnects, thefts, slow peers, a store that is sometimes late. Nothing
-//! is lost, nothing comes twice without saying so, nothing overtakes, every counter adds up, and in the end everything drains.
+//! Seeded random workloads: several clients, all outcomes, disconnects, thefts, slow peers, a store that is sometimes late, crashes.
+//! Nothing confirmed is lost, nothing comes again after it was taken, every counter adds up, and in the end everything drains.
+//! (Order is looked at where it can be told from outside: `confirms`, `large`, `crash`.)
 
 use crate::world::{C, Msg, ReceiverTerms, SenderTerms, World, each_with};
 use packhorse_amqp10::codec::{DeliveryState, ReceiverSettleMode, SenderSettleMode};

@@ -173,3 +173,22 @@ fn stolen_and_killed_at_once() {
         assert_eq!(world.queue("q").counters.consumers, 0);
     });
 }
+
+#[test]
+fn attached_on_two_shards_in_one_turn_exactly_one_stands() {
+    each(|world| {
+        for round in 0..4 {
+            let clients = [world.client_as(round % 2, "me", None), world.client_as(1 - round % 2, "me", None)];
+            for c in clients {
+                world[c].receiver_with(0, "name", "q", terms(5));
+                world[c].sender_with(0, "name", "q", SenderTerms::default());
+            }
+            world.run();
+            for link in [0, 1] {
+                let standing = clients.iter().filter(|c| world[**c].links[link].attached).count();
+                assert_eq!(standing, 1, "link {link} in round {round}");
+            }
+            assert_eq!(world.queue("q").counters.consumers, 1);
+        }
+    });
+}

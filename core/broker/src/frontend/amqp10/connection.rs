@@ -174,7 +174,7 @@ impl Connection {
                 self.link_goes(queues, token, Going::InOrder);
                 if answered {
                     self.forget(queues, token);
-                } else {
+                } else if self.link(token).is_some() {
                     self.farewells.push(Farewell::Detach { link: index(token), closed });
                 }
             }

@@ -500,10 +500,7 @@ impl Client {
                     self.engine.detach(link, closed, None).expect("the detach is owed");
                 }
             }
-            Event::Credit { link, drain, .. } => {
-                assert!(!drain, "the broker does not drain");
-                let _ = link;
-            }
+            Event::Credit { drain, .. } => assert!(!drain, "the broker does not drain"),
             Event::SenderFlow { token, drained, .. } => self.links[token as usize].drained += u32::from(drained),
             Event::Drained { token, .. } => self.links[token as usize].drained += 1,
             Event::Transfer(transfer) => self.on_transfer(&transfer),
