@@ -19,7 +19,7 @@ fn life(world: &mut World, p: P) {
     peer.attach_receiver("other", 2, "DLQ");
     peer.flow(1, 0, 5, false);
     for n in 0..4 {
-        peer.transfer(0, n, &Msg::new(u64::from(n)).durable(n % 2 == 0).length(40).bytes());
+        peer.transfer(0, n, &Msg::new(u64::from(n)).durable(n.is_multiple_of(2)).length(40).bytes());
     }
     let first =
         Transfer { handle: 0, delivery_id: Some(9), delivery_tag: Some(b"nine"), more: true, ..Transfer::default() };
@@ -110,12 +110,12 @@ fn frames_in_any_order() {
                 match dice(&mut state, 14) {
                     0 => peer.attach_sender(["a", "b"][n as usize % 2], handle, ["q", "DLQ"][n as usize % 2]),
                     1 => peer.attach_receiver(["a", "b"][n as usize % 2], handle, ["q", "DLQ"][n as usize % 2]),
-                    2 => peer.detach(handle, n % 2 == 0),
-                    3 => peer.flow(handle, n, n * 3, n % 3 == 0),
+                    2 => peer.detach(handle, n.is_multiple_of(2)),
+                    3 => peer.flow(handle, n, n * 3, n.is_multiple_of(3)),
                     4..=6 => peer.transfer(handle, n, &number(u64::from(n))),
-                    7 => peer.dispose(n, n + 3, Some(DeliveryState::Accepted), n % 2 == 0),
-                    8 => peer.dispose(0, n, Some(DeliveryState::Released), n % 2 == 0),
-                    9 => peer.dispose(0, n, Some(DeliveryState::Rejected(Rejected::default())), n % 2 == 0),
+                    7 => peer.dispose(n, n + 3, Some(DeliveryState::Accepted), n.is_multiple_of(2)),
+                    8 => peer.dispose(0, n, Some(DeliveryState::Released), n.is_multiple_of(2)),
+                    9 => peer.dispose(0, n, Some(DeliveryState::Rejected(Rejected::default())), n.is_multiple_of(2)),
                     10 if n == 0 => peer.end(),
                     11 if n == 0 => peer.begin(n),
                     12 => {
@@ -124,9 +124,9 @@ fn frames_in_any_order() {
                             handle,
                             delivery_id: Some(n),
                             delivery_tag: Some(&tag),
-                            more: n % 2 == 0,
-                            aborted: n % 5 == 0,
-                            settled: (n % 3 == 0).then_some(true),
+                            more: n.is_multiple_of(2),
+                            aborted: n.is_multiple_of(5),
+                            settled: n.is_multiple_of(3).then_some(true),
                             ..Transfer::default()
                         };
                         peer.transfer_as(&transfer, &number(1)[..n as usize]);
