@@ -110,6 +110,13 @@ impl Broker {
         &self.facts
     }
 
+    /// Files of large messages, those in the attic left out.
+    pub fn large_files(&self) -> usize {
+        let data = self.facts["data"].as_str().expect("a path in the ready file");
+        let all = std::fs::read_dir(Path::new(data).join("large")).expect("a folder of every data directory");
+        all.filter_map(Result::ok).filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file())).count()
+    }
+
     /// Everything logged so far by all processes on this directory.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()

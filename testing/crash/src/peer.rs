@@ -74,10 +74,11 @@ impl Peer {
         Peer { stream, held: Vec::new(), ended: false }
     }
 
-    /// Logged in and opened, with the answers read.
+    /// Logged in and opened as a container of its own, with the answers read.
     pub fn opened(to: SocketAddr) -> Peer {
         let mut peer = Peer::connect(to);
-        peer.log_in().open(&OPEN).until("open");
+        let port = peer.stream.local_addr().map_or(0, |address| address.port());
+        peer.log_in().open(&Open { container_id: &format!("hostile-{port}"), ..OPEN }).until("open");
         peer
     }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Two producers with 500 unconfirmed each and a consumer, over many lives of a broker.
+/// Producers with 500 unconfirmed each, one of large messages, and a consumer, over many lives of a broker.
 struct Load {
     producers: Vec<Producer>,
     consumer: Consumer,
@@ -36,7 +36,12 @@ fn leak<T>(value: T) -> &'static T {
 
 impl Load {
     fn new() -> Load {
-        let producers = vec![Producer::new(1, "orders", 500, 200), Producer::new(2, "orders", 500, 2_000)];
+        // Small ones, larger ones, and some that go through files of their own.
+        let producers = vec![
+            Producer::new(1, "orders", 500, 200),
+            Producer::new(2, "orders", 500, 2_000),
+            Producer::new(3, "orders", 3, 1_200_000),
+        ];
         let [confirmed, received] = [(); 2].map(|()| leak(AtomicU64::new(0)));
         Load { producers, consumer: Consumer::new("orders", 300), confirmed, received, orderly: Vec::new() }
     }
@@ -99,6 +104,7 @@ impl Running {
         self.done.store(true, Ordering::Relaxed);
         let (consumer, end) = self.consumer.join().expect("the consumer does not panic");
         end.unwrap_or_else(|broken| panic!("{broken:?}\n{}", broker.log_tail()));
+        broker.until("no file of a large message is left", |broker| broker.large_files() == 0);
         let (confirmed, received, orderly) = self.load;
         Load { producers, consumer, confirmed, received, orderly }
     }
@@ -147,6 +153,7 @@ fn kill_9_under_load_loses_nothing_that_was_confirmed() {
     let shards = ["1", "2", "3"];
     let flags = |life: u32| ["--set", "data.segment_bytes=2097152", "--shards", shards[life as usize % 3]];
     let mut load = Load::new();
+    let mut large = 0;
     for life in 0..LIVES {
         let flags = flags(life);
         let broker = Broker::start(dir.path(), &flags);
@@ -155,6 +162,7 @@ fn kill_9_under_load_loses_nothing_that_was_confirmed() {
         // Not before there is something to lose.
         broker.until("confirms come", |_| running.confirmed() > before);
         let_it_live(&mut random, 1, 250);
+        large += broker.large_files();
         broker.kill();
         load = running.broken().0;
         if life % 3 == 2 {
@@ -166,6 +174,7 @@ fn kill_9_under_load_loses_nothing_that_was_confirmed() {
     let load = running.finish(&broker);
     let log = broker.log();
     assert!(!log.contains("panicked") && !log.contains(" ERROR "), "{}", broker.log_tail());
+    assert!(large > 0, "no large message was under way at any kill");
     judge(load, seed);
 }
 

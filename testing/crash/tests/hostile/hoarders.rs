@@ -115,7 +115,9 @@ pub(crate) fn endless_message(run: &Run) {
         }
     }
     run.pair.goes_on().unwrap();
+    run.broker.until("they are on disk, not in memory", |broker| broker.large_files() == 4);
     drop(peers);
+    run.broker.until("files of what never came whole are gone", |broker| broker.large_files() == 0);
     assert_eq!(run.broker.queue("endless")["depth"], 1);
 }
 
@@ -152,4 +154,25 @@ pub(crate) fn aborted_floods(run: &Run) {
         id += 1;
     }
     assert_eq!(run.broker.queue("aborted")["ready"], 100);
+    // Large ones, which are on their way to a file.
+    for _ in 0..20 {
+        let tag = id.to_be_bytes();
+        for part in 0..2 {
+            peer.frame(0, |out| {
+                let (delivery_id, delivery_tag) = if part == 0 { (Some(id), Some(&tag[..])) } else { (None, None) };
+                Transfer { handle: 0, delivery_id, delivery_tag, more: true, ..Transfer::default() }.encode(out);
+                let head = [0x00, 0x53, 0x75, 0xb0, 0x7f, 0xff, 0xff, 0xff];
+                out.extend_from_slice(if part == 0 { &head } else { &[] });
+                out.extend_from_slice(&[7; 1_000_000]);
+            });
+        }
+        peer.frame(0, |out| Transfer { handle: 0, aborted: true, ..Transfer::default() }.encode(out));
+        id += 1;
+        peer.transfer(0, id, &text());
+        let told = peer.until_any(&["disposition", "detach", "end", "close"]);
+        assert_eq!((told.what, told.delivery), ("disposition", Some(id)), "{told:?}");
+        id += 1;
+    }
+    assert_eq!(run.broker.queue("aborted")["ready"], 120);
+    run.broker.until("files of what was taken back are gone", |broker| broker.large_files() == 0);
 }

@@ -5,7 +5,7 @@ use packhorse_client_core::codec::{
     Attach, AttachTarget, Begin, DeliveryState, Detach, Disposition, End, Flow, FrameHeader, FrameKind, Role, Source,
     Symbols, Target, Transfer,
 };
-use packhorse_crash::Peer;
+use packhorse_crash::{OPEN, Peer};
 use std::time::Instant;
 
 fn attach(peer: &mut Peer, channel: u16, name: &str, handle: u32) {
@@ -225,4 +225,30 @@ pub(crate) fn transfers_without_credit(run: &Run) {
     assert_eq!(told.condition(), "amqp:invalid-field", "{told:?}");
     let told = peer.transfer(5, 0, &text()).until("end");
     assert_eq!(told.condition(), "amqp:session:unattached-handle");
+}
+
+/// Many connections of one container, all with the same link: at any time one of them may have it, and in the end one has.
+pub(crate) fn one_name_for_many(run: &Run) {
+    const PEERS: usize = 12;
+    for round in 0..20 {
+        let mut peers: Vec<Peer> = (0..PEERS)
+            .map(|_| {
+                let mut peer = Peer::connect(run.to);
+                peer.log_in().open(&OPEN).begin(0).until("begin");
+                peer
+            })
+            .collect();
+        for peer in &mut peers {
+            peer.receiver(0, "contested").flow(0, 0, 1);
+        }
+        // Each is told: it has the link, or it lost it.
+        for peer in &mut peers {
+            peer.until("attach");
+        }
+        run.broker.until(&format!("round {round}: one of {PEERS} has the link"), |broker| {
+            broker.queue("contested")["consumers"] == 1
+        });
+        drop(peers);
+        run.broker.until("nobody has it", |broker| broker.queue("contested")["consumers"] == 0);
+    }
 }

@@ -53,6 +53,7 @@ const ATTACKS: &[Attack] = &[
     ("never_settles", hoarders::never_settles),
     ("too_many_sessions", links::too_many_sessions),
     ("too_many_links", links::too_many_links),
+    ("one_name_for_many", links::one_name_for_many),
     ("storms_unread", links::storms_unread),
     ("dispositions_over_everything", links::dispositions_over_everything),
     ("flow_storms", links::flow_storms),
