@@ -188,14 +188,25 @@ impl Link {
 
     /// Whether nothing is left to send or to wait for.
     fn ended(&self, plan: &Plan<'_>, now: u64) -> bool {
-        let sent = self.next >= self.quota || now >= plan.span.stop_ns;
-        sent && self.partial.is_empty() && self.in_flight() == 0
+        self.sent_all(plan, now) && self.partial.is_empty() && self.in_flight() == 0
+    }
+
+    /// Whether no further message begins. What is due before the end is sent, however late: left out, the worst latencies
+    /// would be missing.
+    fn sent_all(&self, plan: &Plan<'_>, now: u64) -> bool {
+        let next_ns = self.due_ns(plan).unwrap_or(now);
+        self.next >= self.quota || next_ns >= plan.span.stop_ns
+    }
+
+    /// When the next message is due, on a schedule.
+    fn due_ns(&self, plan: &Plan<'_>) -> Option<u64> {
+        plan.bench.due_ns(plan.span.start_ns, self.number, self.next)
     }
 
     /// Sends what may be sent. Answers when the next message is due, if time is all that it waits for.
     fn pump(&mut self, plan: &Plan<'_>, side: &mut Side, diary: &mut Diary) -> Result<u64, End> {
-        let client = &mut self.wire.client;
         loop {
+            let client = &mut self.wire.client;
             if !self.partial.is_empty() {
                 let rest = Piece::Copy(&self.partial[self.partial_at..]);
                 let part = client.send_part(self.link, rest, true).map_err(misuse)?;
@@ -207,23 +218,21 @@ impl Link {
                 self.partial_at = 0;
             }
             let now = clock::now_ns();
-            if self.next >= self.quota || now >= plan.span.stop_ns {
+            if self.sent_all(plan, now) {
                 return Ok(u64::MAX);
             }
             if now < plan.span.start_ns {
                 return Ok(plan.span.start_ns);
             }
             let Some(&slot) = self.free.last() else { return Ok(u64::MAX) };
-            let due = plan.bench.due_ns(plan.span.start_ns, self.number, self.next);
+            let due = self.due_ns(plan);
             if let Some(due) = due {
-                if due >= plan.span.stop_ns {
-                    return Ok(plan.span.stop_ns);
-                }
                 if due > now {
                     return Ok(due);
                 }
                 side.late(now - due);
             }
+            let client = &mut self.wire.client;
             if !client.sendable(self.link) || client.output_len() > OUTPUT_BYTES {
                 return Ok(u64::MAX);
             }

@@ -1,0 +1,141 @@
+//! `packhorse bench` against a real broker: what it counts, what it finds wrong, how it ends.
+
+mod common;
+
+use common::{Broker, packhorse};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Stdio};
+
+fn figures(text: &str) -> Value {
+    serde_json::from_str(text.trim()).unwrap()
+}
+
+#[test]
+fn both_sides_agree_on_every_message() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = Broker::start(dir.path(), &[]);
+    for words in [
+        "bench --count 3000 --queue a",
+        "bench --count 3000 --queue b --queues 3 --connections 7 --consumers 5 --window 4",
+        "bench --count 400 --queue c --rate 4000 --connections 2",
+        "bench --count 300 --queue d --size 100000 --window 50",
+        "bench --count 2000 --queue e --size 16 --durable=false --credit 3",
+    ] {
+        let mut all: Vec<&str> = words.split(' ').collect();
+        all.extend(["--json", "--quiet"]);
+        let said = figures(&broker.done(&all));
+        let count: u64 = words.split(' ').nth(2).unwrap().parse().unwrap();
+        assert_eq!((&said["producer"]["total"], &said["consumer"]["total"]), (&count.into(), &count.into()), "{words}");
+        assert_eq!(said["violations"], 0, "{words}: {said}");
+        assert_eq!(said["producer"]["confirm_us"]["count"], count, "{words}");
+        assert_eq!(said["consumer"].get("end_to_end_us").is_some(), words.contains("--rate"), "{words}");
+    }
+    for queue in ["a", "b-0", "b-1", "b-2", "c", "d", "e"] {
+        assert_eq!(broker.queue(queue)["depth"], 0, "{queue}");
+    }
+}
+
+#[test]
+fn a_span_counts_what_happens_within_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = Broker::start(dir.path(), &[]);
+    let said = broker.done(&["bench", "--time", "0.4", "--warmup", "0.2", "--rate", "1000", "--json", "--quiet"]);
+    let said = figures(&said);
+    // By their due times, whatever the machine is busy with.
+    assert_eq!((&said["producer"]["counted"], &said["producer"]["total"]), (&400.into(), &600.into()), "{said}");
+    assert_eq!(said["consumer"]["counted"], 400, "{said}");
+    let text = broker.done(&["bench", "--count", "10"]);
+    assert!(text.contains("10 confirmed in") && text.contains("p99.99"), "{text}");
+    assert!(text.ends_with("every message once, in order, unchanged\n"), "{text}");
+}
+
+#[test]
+fn a_message_that_comes_twice_is_a_violation_and_exit_1() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = Broker::start(dir.path(), &[]);
+    let side = |role: &str, count: &str| {
+        broker.run(&["bench", "--role", role, "--run", "5", "--count", count, "--json", "--quiet"])
+    };
+    // A producer that begins again sends the same messages once more.
+    assert!(side("producer", "5").status.success());
+    assert!(side("producer", "10").status.success());
+    let output = side("consumer", "10");
+    assert_eq!(output.status.code(), Some(1));
+    let said = figures(std::str::from_utf8(&output.stdout).unwrap());
+    assert_eq!((&said["violations"], &said["consumer"]["violations"]["duplicated"]), (&5.into(), &5.into()), "{said}");
+    assert_eq!(said["consumer"]["violations_told"][0], "message 0/0 came twice");
+}
+
+#[test]
+fn what_is_not_of_this_run_is_left_where_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = Broker::start(dir.path(), &[]);
+    broker.done(&["send", "q", "somebody's"]);
+    let output = broker.run(&["bench", "--role", "consumer", "--queue", "q", "--count", "1", "--quiet"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("q holds messages that this run did not send"));
+    assert_eq!(broker.done(&["receive", "q", "--count", "1"]), "somebody's\n");
+}
+
+#[test]
+fn a_history_can_be_written_beside() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = Broker::start(dir.path(), &[]);
+    let folder = dir.path().join("history");
+    broker.done(&["bench", "--count", "100", "--history", folder.to_str().unwrap(), "--quiet"]);
+    for (side, kind) in [("producer", "sent_ok"), ("consumer", "recv")] {
+        let text = std::fs::read_to_string(folder.join(format!("{side}.jsonl"))).unwrap();
+        let events = text.lines().map(figures).filter(|event| event["event"] == kind).count();
+        assert_eq!(events, 100, "{side}");
+    }
+}
+
+/// A side of a run that a driver commands.
+struct Side {
+    child: Child,
+    answers: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl Side {
+    fn start(broker: &Broker, role: &str) -> Side {
+        let mut command = packhorse();
+        command.args(["bench", "--control", "--json", "--quiet", "--time", "0.2", "--warmup", "0", "--role", role]);
+        command.env("PACKHORSE_AMQP", broker.amqp()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut answers = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert_eq!(answers.next().unwrap().unwrap(), "ready");
+        Side { child, answers }
+    }
+
+    fn order(&mut self, order: &str) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{order}").unwrap();
+    }
+
+    fn end(mut self) -> Value {
+        let line = self.answers.next().unwrap().unwrap();
+        assert!(self.child.wait().unwrap().success(), "{line}");
+        figures(&line)
+    }
+}
+
+#[test]
+fn two_processes_run_as_one_when_they_are_told_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = Broker::start(dir.path(), &[]);
+    let (mut consumer, mut producer) = (Side::start(&broker, "consumer"), Side::start(&broker, "producer"));
+    for side in [&mut consumer, &mut producer] {
+        side.order("count");
+        assert_eq!(side.answers.next().unwrap().unwrap(), "count 0");
+    }
+    let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
+    let now: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
+    let start = format!("start {}", ((now + 0.1) * 1e9) as u64);
+    consumer.order(&start);
+    producer.order(&start);
+    let produced = producer.end();
+    let total = produced["producer"]["total"].as_u64().unwrap();
+    consumer.order(&format!("expect {total}"));
+    let consumed = consumer.end();
+    assert_eq!((&consumed["consumer"]["total"], &consumed["violations"]), (&total.into(), &0.into()), "{consumed}");
+}
