@@ -5,7 +5,7 @@
 //! Must not know sockets, threads or clocks.
 
 use crate::frontend::amqp10::Connection;
-use crate::io::{Effect, Input, Lost, Mail};
+use crate::io::{Effect, Input, Level, Lost, Mail};
 use crate::mail::{Answer, Body, LinkRef, Request};
 use crate::queues::Queues;
 use crate::{Alarm, Command, Config, Counters, Reply, ShardReport};
@@ -24,6 +24,10 @@ const READING_BELOW_BYTES: u64 = 64 << 20;
 
 /// Rounds of dispatch in one turn; what is left waits for the next, so that nobody else starves.
 const ROUNDS: usize = 64;
+
+const DISK_FULL: &str = "the disk of the data directory is full: what is sent waits and is not confirmed, and so do \
+    acknowledgements; free some space, and all goes on by itself";
+const DISK_HAS_ROOM: &str = "there is room again on the disk of the data directory";
 
 /// How long an orderly stop waits for peers to answer our `close`.
 const STOP_PATIENCE_US: u64 = 2_000_000;
@@ -71,6 +75,8 @@ pub struct Shard<S> {
     stop_deadline_us: Option<u64>,
     stopped: bool,
     failed: bool,
+    /// The store waits for room in its file system.
+    full: bool,
     /// The store is so far behind that publishing connections are not read.
     choked: bool,
 }
@@ -96,6 +102,7 @@ impl<S: Store> Shard<S> {
             stop_deadline_us: None,
             stopped: false,
             failed: false,
+            full: false,
             choked: false,
         }
     }
@@ -346,6 +353,14 @@ impl<S: Store> Shard<S> {
                         self.link(to, |c, queues| c.large_loaded(queues, to, bytes));
                     }
                 }
+                Event::Space { full } => {
+                    self.full = full;
+                    // Every shard hears it; one of them says it.
+                    if self.id().0 == 0 {
+                        let (level, text) = if full { (Level::Warn, DISK_FULL) } else { (Level::Info, DISK_HAS_ROOM) };
+                        self.queues.log(level, None, text.into());
+                    }
+                }
                 Event::Failed(failure) => {
                     self.failed = true;
                     self.queues.out.push(Effect::StoreFailed { what: failure.what });
@@ -498,6 +513,8 @@ impl<S: Store> Shard<S> {
         let totals = self.totals();
         let alarms = if self.failed {
             vec![Alarm { code: "store-failed", text: "the store has failed: nothing is confirmed any more".into() }]
+        } else if self.full && self.id().0 == 0 {
+            vec![Alarm { code: "disk-full", text: DISK_FULL.into() }]
         } else {
             Vec::new()
         };

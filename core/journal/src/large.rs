@@ -157,6 +157,11 @@ impl LargeFiles {
         None
     }
 
+    /// Whether a file waits for space.
+    pub(crate) fn full(&self) -> bool {
+        self.full > 0
+    }
+
     /// When a file that waits for space is tried again.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         if self.full == 0 {

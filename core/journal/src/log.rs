@@ -138,6 +138,8 @@ pub struct Log {
     proved: bool,
     /// The block to come needs a segment with this much room, and none is ready.
     blocked: Option<u64>,
+    /// The file system was full when it was last asked for room: for the next segment, for a large message. Shards know it.
+    full: (bool, bool),
     /// The side lane may have work.
     side: bool,
     quiet_since_us: u64,
@@ -184,6 +186,7 @@ impl Log {
             durable_end: Place { segment: begin.active.id, offset: begin.active.offset as u32 },
             proved: false,
             blocked: None,
+            full: (false, false),
             side: true,
             quiet_since_us: begin.now.mono_us,
             usual_flush_us: 500,
@@ -536,10 +539,18 @@ impl Log {
                 if self.supply.ready() {
                     self.blocked = None;
                 }
+                // An attempt under way says nothing yet.
+                if self.supply.full() || self.supply.ready() {
+                    self.space((self.supply.full(), self.full.1));
+                }
                 failed
             }
             Work::Large(file, done) => match self.large.on_io(file, done, result, now.mono_us) {
                 Ok(event) => {
+                    // Only what needed room and found it says that there is some.
+                    if self.large.full() || matches!(event, Some((_, Event::LargeWritten { .. }))) {
+                        self.space((self.full.0, self.large.full()));
+                    }
                     if let Some((shard, event)) = event {
                         self.tell(shard, event);
                     }
@@ -639,6 +650,17 @@ impl Log {
             let job = self.jobs.remove(&id).expect("it was just used");
             let shard = job.shard;
             self.tell(shard, job.finish());
+        }
+    }
+
+    /// What is known of the room in the file system; shards hear when it changes.
+    fn space(&mut self, full: (bool, bool)) {
+        let (before, now) = (self.full.0 || self.full.1, full.0 || full.1);
+        self.full = full;
+        if before != now {
+            for shard in 0..self.shards.len() as u16 {
+                self.tell(shard, Event::Space { full: now });
+            }
         }
     }
 

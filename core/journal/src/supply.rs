@@ -237,6 +237,11 @@ impl Supply {
         matches!(self.next, Next::Ready(_))
     }
 
+    /// Whether the last attempt to make the next segment found the file system full.
+    pub(crate) fn full(&self) -> bool {
+        matches!(self.next, Next::Full { .. })
+    }
+
     /// What the disk may do now.
     pub(crate) fn next_io(&mut self, now_us: u64) -> Option<(Part, DiskOp)> {
         if let Next::Making { job, .. } | Next::Full { job, .. } = &mut self.next

@@ -24,6 +24,8 @@ struct Told {
     synced: Vec<LargeId>,
     loaded: usize,
     unreadable: usize,
+    /// Whether the disk was said to be full, each time.
+    full: [Vec<bool>; 2],
 }
 
 impl Told {
@@ -45,6 +47,7 @@ impl Told {
                         self.loaded += 1;
                         self.unreadable += loaded.bodies.iter().filter(|b| b.range.is_none()).count();
                     }
+                    Event::Space { full } => self.full[shard].push(full),
                     Event::LargeWritten { .. } | Event::LargeLoaded { .. } => {}
                 }
             }
@@ -162,7 +165,7 @@ fn a_failed_operation_ends_the_store_and_confirms_nothing() {
 #[test]
 fn a_full_disk_is_waited_for() {
     let (disk, ops) = prepared();
-    let mut tried = 0;
+    let (mut tried, mut said) = (0, 0);
     for (n, op) in ops.iter().enumerate() {
         let large = matches!(op, DiskOp::Write { name, .. } if name.to_string().starts_with("large/"));
         if !large && !matches!(op, DiskOp::Create { length: 1.., .. }) {
@@ -174,9 +177,14 @@ fn a_full_disk_is_waited_for() {
         let told = play(&sim, &mut Vec::new());
         assert!(told.failed[0].is_empty(), "operation {n}: {:?}", told.failed);
         assert_eq!((told.durable, told.synced.len()), (Ticket(BATCHES), 1), "operation {n}");
+        // Every shard is told once that it is full and once that it is not any more; of a spare segment nobody need know.
+        assert_eq!(told.full[0], told.full[1], "operation {n}");
+        assert!(told.full[0].is_empty() || told.full[0] == [true, false], "operation {n}: {:?}", told.full[0]);
+        assert!(!large || !told.full[0].is_empty(), "operation {n}");
+        said += usize::from(!told.full[0].is_empty());
         assert_eq!(found(sim.stop()), (0..BATCHES).collect::<Vec<_>>());
     }
-    assert!(tried >= 6, "{tried}");
+    assert!(tried >= 6 && said >= 2, "{tried} tried, {said} told");
 }
 
 #[test]
@@ -186,9 +194,13 @@ fn a_disk_that_stays_full_delays_and_loses_nothing() {
     let told = play(&sim, &mut Vec::new());
     assert!(told.durable < Ticket(BATCHES) && told.durable > Ticket(0), "{:?}", told.durable);
     assert!(told.failed[0].is_empty());
+    assert_eq!(told.full, [[true], [true]], "said once, not at each attempt");
     assert!(sim.handle(ShardId(0)).unflushed_bytes() > 0);
     sim.with_disk(|disk| disk.set_free_bytes(None));
     sim.settle();
+    let mut after = Told::default();
+    after.listen(&mut [sim.handle(ShardId(0)), sim.handle(ShardId(1))]);
+    assert_eq!(after.full, [[false], [false]]);
     assert_eq!(found(sim.stop()), (0..BATCHES).collect::<Vec<_>>());
 }
 

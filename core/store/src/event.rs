@@ -87,6 +87,12 @@ pub enum Event {
         /// The bytes.
         bytes: Option<Bytes>,
     },
+    /// The file system has no room for what is submitted, which waits (`full`); or there is room again. Told to every shard when
+    /// it changes. The store goes on by itself; nothing that waits is durable.
+    Space {
+        /// There is no room.
+        full: bool,
+    },
     /// The store has failed for good: nothing more becomes durable, the process must end (exit code 70).
     Failed(Failure),
 }

@@ -92,12 +92,12 @@ fn a_write_that_fails_under_load_ends_the_process_with_70_and_one_sentence() {
 fn a_full_disk_confirms_nothing_and_goes_on_when_there_is_room() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
-    let Some(_disk) = SmallDisk::new(&data, 24) else { return };
+    let Some(_disk) = SmallDisk::new(&data, 32) else { return };
     let filler = data.join("filler");
-    std::fs::write(&filler, vec![1; 8 << 20]).unwrap();
+    std::fs::write(&filler, vec![1; 16 << 20]).unwrap();
     let flags = ["--set", "data.segment_bytes=1048576"];
     let broker = Broker::start(dir.path(), &flags);
-    // 16 MiB and a bit.
+    // More than the 16 MiB that are left, less than there are without the filler.
     let (worker, confirmed) = produce(&broker, 9_000);
     let mut seen = 0;
     let mut same = 0;
@@ -109,12 +109,18 @@ fn a_full_disk_confirms_nothing_and_goes_on_when_there_is_room() {
     });
     assert!(seen < 9_000, "it all went onto a disk that is smaller");
     assert_eq!(broker.get("/healthz").0, 200, "waiting is not failing");
-    println!("full at {seen} of 9,000; alarms {}", broker.status()["alarms"]);
-    // The same after a crash: what is there can be had.
+    println!("full at {seen} of 9,000");
+    let alarms = broker.status()["alarms"].clone();
+    assert_eq!(alarms[0]["code"], "disk-full", "{alarms}");
+    let told = |broker: &Broker, text: &str| broker.log().lines().filter(|line| line.contains(text)).count();
+    broker.until("the operator is told", |broker| told(broker, "WARN the disk of the data directory is full") == 1);
     std::fs::remove_file(&filler).unwrap();
     broker.until("it goes on", |_| confirmed.load(Ordering::Relaxed) == 9_000);
     let (producer, end) = worker.join().unwrap();
     end.unwrap();
+    broker.until("the operator is told", |broker| told(broker, "there is room again") == 1);
+    assert_eq!(broker.status()["alarms"].as_array().map(Vec::len), Some(0));
+    assert_eq!(told(&broker, "directory is full"), 1, "once, not at each attempt");
     broker.kill();
     let broker = Broker::start(dir.path(), &flags);
     take_all_and_judge(&broker, producer);

@@ -337,7 +337,7 @@ impl Player {
                     Event::Durable { up_to } => self.durable[shard] = up_to,
                     Event::LargeSynced { id, length } => self.synced.push((id.0, length)),
                     Event::Loaded(_) | Event::LargeLoaded { .. } => self.answers.push(event),
-                    Event::LargeWritten { .. } => {}
+                    Event::LargeWritten { .. } | Event::Space { .. } => {}
                     Event::Failed(failure) => panic!("no fault was injected: {}", failure.what),
                 }
             }
