@@ -34,6 +34,7 @@ pub(crate) const STEPS: &[Step] = &[
     Step { name: "unit", what: "cargo test of every member, real-process tests among them", quick: true, run: unit },
     Step { name: "readme", what: "the binary takes the command lines of the README", quick: true, run: command_lines },
     Step { name: "crash-points", what: "the journal stopped at each disk operation", quick: true, run: crash },
+    Step { name: "instructions", what: "instruction counts of hot paths, within 3 %", quick: false, run: instructions },
     Step { name: "interop", what: "foreign clients against the broker", quick: false, run: matrix },
 ];
 
@@ -315,6 +316,17 @@ fn crash(context: &mut Context) -> Result<Outcome, String> {
     program.args(&context.passed_on).current_dir(&context.root);
     context.record.started.insert("packhorse-journal".to_owned());
     let finished = command::run(&mut program, &context.logs, "crash-points")?;
+    show_lines(&finished.output);
+    summary(finished)
+}
+
+/// The only step with a build of its own: counts of a debug build say nothing.
+fn instructions(context: &mut Context) -> Result<Outcome, String> {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        return context.missing("valgrind", "apt-get install valgrind");
+    }
+    let arguments = ["run", "--release", "--quiet", "--package", "packhorse-instructions"];
+    let finished = context.cargo("instructions", &arguments)?;
     show_lines(&finished.output);
     summary(finished)
 }
