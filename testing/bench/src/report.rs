@@ -87,7 +87,7 @@ fn conditions(run: &Run<'_>, out: &mut String) -> Result<(), String> {
     let _ = writeln!(
         out,
         "Medians [least … most] of the rounds that count. Ratios are taken within a round. A measurement is void, and left out, when its history is \
-         wrong, when nothing was flushed, when others used more than {foreign_percent} % of the machine, or when the disk's probes before and after \
+         wrong (of a peer, lost order alone is told and counts), when nothing was flushed, when others used more than {foreign_percent} % of the machine, or when the disk's probes before and after \
          are more than {apart_percent} % apart. All of them, void ones included, are in [performance.csv](performance.csv).\n"
     );
     let _ = writeln!(
@@ -184,6 +184,16 @@ fn voids(run: &Run<'_>, case: &Case, out: &mut String) {
     let void = run.rows.iter().filter(|row| row.case == case.name);
     let mut any = false;
     for row in void {
+        if let (None, Some(count)) = (&row.void, row.get("reordered").filter(|count| *count > 0.0)) {
+            let _ = writeln!(
+                out,
+                "- {} in round {} delivered {} messages out of order",
+                row.system,
+                row.round,
+                number(count, 0)
+            );
+            any = true;
+        }
         if let Some(why) = &row.void {
             let _ = writeln!(out, "- void: {} in round {}: {}", row.system, row.round, why.replace('\n', " "));
             any = true;
@@ -260,7 +270,9 @@ mod tests {
             }
             row
         };
-        let rows = [row("packhorse", 123_456.0, false), row("artemis", 61_728.0, false), row("ramqp", 70_000.0, true)];
+        let mut rows =
+            [row("packhorse", 123_456.0, false), row("artemis", 61_728.0, false), row("ramqp", 70_000.0, true)];
+        rows[1].set("reordered", 1234.0);
         let facts = vec![("artemis".to_string(), vec![("confirm".to_string(), "written and flushed".to_string())])];
         let run = Run {
             rows: &rows,
@@ -281,6 +293,7 @@ mod tests {
             "| ramqp | 0 of 1 | – |",
             "void: ramqp in round 1: the history is wrong",
             "written and flushed",
+            "- artemis in round 1 delivered 1,234 messages out of order",
         ] {
             assert!(out.contains(wanted), "{wanted} is not in\n{out}");
         }

@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// What our broker is called among the others.
+pub(crate) const OURS: &str = "packhorse";
+
 /// How long ours may take to be ready on an empty folder.
 const READY: Duration = Duration::from_secs(20);
 
@@ -62,7 +65,7 @@ impl System {
     /// `packhorse`, or the peer's name.
     pub(crate) fn name(&self) -> &str {
         match self {
-            System::Ours { .. } => "packhorse",
+            System::Ours { .. } => OURS,
             System::Peer { name, .. } => name,
         }
     }
