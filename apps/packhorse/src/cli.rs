@@ -27,6 +27,15 @@ pub(crate) enum Verb {
     Receive(Receive),
     /// Load a broker, measure it, and check what came of the messages
     Bench(Box<crate::bench::Bench>),
+    /// Judge histories of a run, one file for each client process: exit 0 no violation, 1 violations
+    Checker {
+        /// The files, JSON lines or binary
+        #[arg(required = true)]
+        files: Vec<std::path::PathBuf>,
+        /// Print the report as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Show or check the configuration
     #[command(subcommand)]
     Config(Config),

@@ -2,6 +2,7 @@
 
 mod amqp;
 mod bench;
+mod checker;
 mod cli;
 mod online;
 mod receive;
@@ -60,6 +61,7 @@ fn run(verb: Verb) -> End {
         Verb::Send(args) => send::run(&args),
         Verb::Receive(args) => receive::run(&args),
         Verb::Bench(args) => bench::run(&args),
+        Verb::Checker { files, json } => checker::run(&files, json),
         Verb::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "packhorse", &mut std::io::stdout());
             End::Done
@@ -81,7 +83,6 @@ fn run(verb: Verb) -> End {
 /// Verbs of the specification that this version has not.
 const NOT_YET: &[&str] = &[
     "message",
-    "checker",
     "topic",
     "subscription",
     "connection",
