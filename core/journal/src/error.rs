@@ -31,6 +31,11 @@ pub enum JournalError {
         /// Queues that exist before that place; the damaged block may concern any of them.
         queues: Vec<QueueName>,
     },
+    /// No checkpoint can be read, and what it stands for is no longer in the log (exit code 65).
+    CheckpointLost {
+        /// A checkpoint has to cover the blocks up to this one.
+        covers: u64,
+    },
     /// The disk refused an operation (exit code 70).
     Fault {
         /// The operation: "write", "sync" ….
@@ -54,7 +59,7 @@ impl JournalError {
     pub fn exit_code(&self) -> u8 {
         match self {
             JournalError::InUse { .. } => 66,
-            JournalError::OtherFormat { .. } | JournalError::Damaged { .. } => 65,
+            JournalError::OtherFormat { .. } | JournalError::Damaged { .. } | JournalError::CheckpointLost { .. } => 65,
             JournalError::Fault { .. } | JournalError::NoSpace { .. } => 70,
         }
     }
@@ -91,6 +96,12 @@ impl fmt::Display for JournalError {
                     ". Keep a copy of the directory; restore the file from a backup, or start with another directory",
                 )
             }
+            JournalError::CheckpointLost { covers } => write!(
+                f,
+                "no checkpoint is whole (ckpt.A, ckpt.B), and the log before block {covers} is gone because one stood for it. \
+                 Keep a copy of the directory for a salvage of what the segments still hold; restore ckpt.A and ckpt.B from a \
+                 backup, or start with another directory"
+            ),
             JournalError::Fault { op, path, error } => {
                 write!(
                     f,

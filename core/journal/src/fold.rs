@@ -4,21 +4,13 @@
 //! Must not know: files, how blocks are found.
 
 use crate::bytes_io::Malformed;
-use crate::index::{Entry, Index, Place};
+use crate::checkpoint::{Held, Item as Told, Items};
+use crate::index::{Facts, Index, Marks, Note, Place, Stored};
 use crate::line::{Item, Line};
 use crate::record::{Record, Records, Where};
-use packhorse_model::{
-    Content, EntryKey, Head, LargeId, Overlay, QueueId, QueueName, QueueSettings, Resident, Sequence,
-};
+use packhorse_model::{Content, EntryKey, Head, LargeId, Overlay, QueueId, QueueName, Resident, Sequence};
 use packhorse_store::{Recovered, RecoveredEntry};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Bytes of a body and their sum, or a file.
-#[derive(Clone, Copy, Debug)]
-enum Stored {
-    Body { place: Place, length: u32, crc: u32 },
-    Large { id: LargeId, length: u64 },
-}
 
 #[derive(Debug)]
 struct Folded {
@@ -29,6 +21,8 @@ struct Folded {
     deliveries: u32,
     attempts: u32,
     overlay: Option<Box<Overlay>>,
+    /// Under this key no Enqueue tells it.
+    moved: bool,
 }
 
 impl Item for Folded {
@@ -43,14 +37,23 @@ impl Item for Folded {
 
 #[derive(Debug)]
 struct Queue {
-    name: QueueName,
-    settings: QueueSettings,
-    /// First number of this run.
-    next: Sequence,
-    reserved: Sequence,
+    facts: Facts,
     entries: Line<Folded>,
-    /// Marked ranges, closed; neighbours joined as they come.
-    marks: Vec<(Sequence, Sequence)>,
+    /// Entries that a checkpoint lists, to be found in the log; sorted.
+    listed: Vec<(Sequence, Sequence)>,
+    /// What the checkpoint says happened to them.
+    numbers: BTreeMap<Sequence, Note>,
+}
+
+impl Queue {
+    fn new(facts: Facts) -> Queue {
+        Queue { facts, entries: Line::default(), listed: Vec::new(), numbers: BTreeMap::new() }
+    }
+
+    fn lists(&self, sequence: Sequence) -> bool {
+        let at = self.listed.partition_point(|range| range.1 < sequence);
+        self.listed.get(at).is_some_and(|range| range.0 <= sequence)
+    }
 }
 
 /// See the file's head.
@@ -58,9 +61,77 @@ struct Queue {
 pub(crate) struct Fold {
     queues: BTreeMap<QueueId, Queue>,
     next_queue: u64,
+    /// What a checkpoint says that entries were which blocks behind it move.
+    moved: BTreeMap<EntryKey, Stored>,
 }
 
 impl Fold {
+    /// Begins with a checkpoint: its sections. Answers the segments that hold something live; those with listed entries are
+    /// to be handed to [`Fold::fill`].
+    pub(crate) fn load(&mut self, next_queue: u64, sections: &[&[u8]]) -> Result<Vec<Held>, Malformed> {
+        self.next_queue = next_queue;
+        let mut held = Vec::new();
+        for section in sections {
+            let mut items = Items::new(section);
+            while let Some(item) = items.next()? {
+                match item {
+                    Told::Queue { id, facts } => drop(self.queues.insert(id, Queue::new(facts))),
+                    Told::Listed { queue, ranges } => {
+                        let queue = self.queues.get_mut(&queue).ok_or(Malformed)?;
+                        queue.listed.extend(ranges);
+                    }
+                    Told::Entry { key, stored, note } => {
+                        let queue = self.queues.get_mut(&key.queue).ok_or(Malformed)?;
+                        let Note { deliveries, attempts, overlay, head, .. } = note;
+                        let head = head.ok_or(Malformed)?;
+                        let (sequence, live, moved) = (key.sequence, true, true);
+                        let entry = Folded { sequence, live, head, stored, deliveries, attempts, overlay, moved };
+                        queue.entries.insert(entry);
+                    }
+                    Told::Numbers { key, note } => {
+                        let queue = self.queues.get_mut(&key.queue).ok_or(Malformed)?;
+                        queue.numbers.insert(key.sequence, note);
+                    }
+                    Told::Moved { key, stored } => drop(self.moved.insert(key, stored)),
+                    Told::Segment(segment) => held.push(segment),
+                }
+            }
+        }
+        for queue in self.queues.values_mut() {
+            // One run after another for each level.
+            queue.listed.sort_unstable();
+        }
+        Ok(held)
+    }
+
+    /// Finds listed entries in the metadata of a block that the checkpoint covers; answers how many.
+    pub(crate) fn fill(&mut self, meta: &[u8], content: Place) -> Result<u64, Malformed> {
+        let mut records = Records::new(meta);
+        let (mut here, mut next, mut found) = (content.offset, content.offset, 0);
+        while let Some(record) = records.next()? {
+            match record {
+                Record::Batch { content } => {
+                    here = next;
+                    next = next.checked_add(content).ok_or(Malformed)?;
+                }
+                Record::Enqueue { queue, sequence, head, content: body, volatile: false } => {
+                    let Some(queue) = self.queues.get_mut(&queue).filter(|q| q.lists(sequence)) else { continue };
+                    let Where::Body { offset, length, crc } = body else { continue };
+                    found += 1;
+                    let offset = here.checked_add(offset).ok_or(Malformed)?;
+                    let place = Place { segment: content.segment, offset };
+                    let stored = Stored::Body { place, length, crc };
+                    let Note { deliveries, attempts, overlay, .. } =
+                        queue.numbers.remove(&sequence).unwrap_or_default();
+                    let (live, moved) = (true, false);
+                    queue.entries.insert(Folded { sequence, live, head, stored, deliveries, attempts, overlay, moved });
+                }
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+
     /// Reads a block's metadata without taking it in: the bodies it holds, or that it is no metadata of ours.
     pub(crate) fn bodies_of(meta: &[u8], content: Place) -> Result<Vec<(Place, u32, u32)>, Malformed> {
         let mut records = Records::new(meta);
@@ -113,7 +184,7 @@ impl Fold {
                     }
                     Where::Large { id, length } => Stored::Large { id, length },
                 };
-                queue.reserved = queue.reserved.max(sequence.saturating_add(1));
+                queue.facts.reserved = queue.facts.reserved.max(sequence.saturating_add(1));
                 queue.entries.insert(Folded {
                     sequence,
                     live: true,
@@ -122,6 +193,7 @@ impl Fold {
                     deliveries: 0,
                     attempts: 0,
                     overlay: None,
+                    moved: matches!(stored, Stored::Large { .. }),
                 });
             }
             Record::Acknowledge { queue, ranges } => {
@@ -141,32 +213,28 @@ impl Fold {
                 }
             }
             Record::Relocate { from, to, head, deliveries, attempts, overlay } => {
-                let Some(stored) = self.leave(from) else { return Ok(()) };
+                // What a checkpoint says is looked at once: a second move of the same entry moves nothing.
+                let before = self.moved.remove(&from);
+                let Some(stored) = self.leave(from).or(before) else { return Ok(()) };
                 let Some(queue) = self.queues.get_mut(&to.queue) else { return Ok(()) };
-                queue.reserved = queue.reserved.max(to.sequence.saturating_add(1));
+                queue.facts.reserved = queue.facts.reserved.max(to.sequence.saturating_add(1));
                 let overlay = Some(overlay);
-                let entry = Folded { sequence: to.sequence, live: true, head, stored, deliveries, attempts, overlay };
+                let (sequence, live, moved) = (to.sequence, true, true);
+                let entry = Folded { sequence, live, head, stored, deliveries, attempts, overlay, moved };
                 queue.entries.insert(entry);
             }
             Record::DispatchMark { queue, first, count } => {
                 let Some(queue) = self.queues.get_mut(&queue) else { return Ok(()) };
-                let Some(more) = count.checked_sub(1) else { return Ok(()) };
-                let last = first.saturating_add(u64::from(more));
-                match queue.marks.last_mut() {
-                    Some(before) if before.0 <= first && first <= before.1.saturating_add(1) => {
-                        before.1 = before.1.max(last);
-                    }
-                    _ => queue.marks.push((first, last)),
-                }
+                queue.facts.marks.add(first, u64::from(count));
             }
             Record::QueueCreate { id, name, settings, reserved } => {
                 self.next_queue = self.next_queue.max(id.0 + 1);
-                let queue = Queue { name, settings, next: 0, reserved, entries: Line::default(), marks: Vec::new() };
-                self.queues.insert(id, queue);
+                let facts = Facts { name, settings, next: 0, reserved, marks: Marks::default() };
+                self.queues.insert(id, Queue::new(facts));
             }
             Record::QueueChange { id, settings } => {
                 if let Some(queue) = self.queues.get_mut(&id) {
-                    queue.settings = settings;
+                    queue.facts.settings = settings;
                 }
             }
             Record::QueueDelete { id } => {
@@ -174,13 +242,13 @@ impl Fold {
             }
             Record::Reserve { queue, up_to } => {
                 if let Some(queue) = self.queues.get_mut(&queue) {
-                    queue.reserved = queue.reserved.max(up_to);
+                    queue.facts.reserved = queue.facts.reserved.max(up_to);
                 }
             }
             Record::Start { jump } => {
                 for queue in self.queues.values_mut() {
-                    queue.next = queue.reserved;
-                    queue.reserved = queue.reserved.saturating_add(jump);
+                    queue.facts.next = queue.facts.reserved;
+                    queue.facts.reserved = queue.facts.reserved.saturating_add(jump);
                 }
             }
         }
@@ -196,7 +264,7 @@ impl Fold {
 
     /// Names of the queues there are.
     pub(crate) fn names(&self) -> Vec<QueueName> {
-        self.queues.values().map(|q| q.name.clone()).collect()
+        self.queues.values().map(|q| q.facts.name.clone()).collect()
     }
 
     /// Large messages that entries refer to.
@@ -216,43 +284,40 @@ impl Fold {
         let mut entries: Vec<Vec<Recovered>> = (0..shards).map(|_| Vec::new()).collect();
         let mut total = 0;
         for (id, mut queue) in self.queues {
-            queue.marks.sort_unstable();
-            directory.push(Recovered::Queue {
-                id,
-                name: queue.name,
-                settings: queue.settings,
-                next: queue.next,
-                reserved: queue.reserved,
-            });
+            queue.facts.marks.tidy(0);
+            let Facts { name, settings, next, reserved, marks } = queue.facts.clone();
+            directory.push(Recovered::Queue { id, name, settings, next, reserved });
+            index.restore_queue(id, queue.facts);
             let out = &mut entries[usize::from(id.owner(shards).0)];
-            let mut marks = queue.marks.iter().peekable();
+            let mut marks = marks.ranges.iter().peekable();
             for entry in queue.entries.into_live() {
                 total += 1;
-                while marks.next_if(|mark| mark.1 < entry.sequence).is_some() {}
-                let marked = marks.peek().is_some_and(|mark| mark.0 <= entry.sequence);
-                let (sequence, level) = (entry.sequence, entry.head.level());
-                let content = match entry.stored {
-                    Stored::Body { place, length, crc } => {
-                        index.restore(id, level, Entry { sequence, place, length, crc }, None);
-                        Content::Body(Resident { buffer: 0, offset: 0, length })
-                    }
-                    Stored::Large { id: file, length } => {
-                        let place = Place { segment: 0, offset: 0 };
-                        index.restore(id, level, Entry { sequence, place, length: 0, crc: 0 }, Some(file));
-                        Content::Large { id: file, length }
-                    }
+                let Folded { sequence, head, stored, deliveries, attempts, overlay, moved, .. } = entry;
+                while marks.next_if(|mark| mark.1 < sequence).is_some() {}
+                let marked = marks.peek().is_some_and(|mark| mark.0 <= sequence);
+                let (content, large) = match stored {
+                    Stored::Body { length, .. } => (Content::Body(Resident { buffer: 0, offset: 0, length }), None),
+                    Stored::Large { id, length } => (Content::Large { id, length }, Some((id, length))),
                 };
+                let noted = moved || deliveries > 0 || attempts > 0 || overlay.is_some();
+                let note = noted.then(|| {
+                    let head = moved.then_some(head);
+                    Note { deliveries, attempts, overlay: overlay.clone(), head, large }
+                });
+                index.restore(id, head.level(), sequence, stored, note);
+                let key = EntryKey { queue: id, sequence };
                 out.push(Recovered::Entry(Box::new(RecoveredEntry {
-                    key: EntryKey { queue: id, sequence },
-                    head: entry.head,
+                    key,
+                    head,
                     content,
-                    deliveries: entry.deliveries,
-                    attempts: entry.attempts,
+                    deliveries,
+                    attempts,
                     marked,
-                    overlay: entry.overlay,
+                    overlay,
                 })));
             }
         }
+        index.restore_next_queue(self.next_queue);
         directory.push(Recovered::NextQueueId(QueueId(self.next_queue)));
         let recovered = entries
             .into_iter()

@@ -45,6 +45,29 @@ impl Dir {
     }
 }
 
+/// One of the two checkpoint files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Slot {
+    /// The first.
+    A,
+    /// The second.
+    B,
+}
+
+impl Slot {
+    /// Both.
+    pub const ALL: [Slot; 2] = [Slot::A, Slot::B];
+
+    /// The other one.
+    #[must_use]
+    pub fn other(self) -> Slot {
+        match self {
+            Slot::A => Slot::B,
+            Slot::B => Slot::A,
+        }
+    }
+}
+
 /// A file of the data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileName {
@@ -52,6 +75,8 @@ pub enum FileName {
     Store,
     /// `STORE.tmp`: being made.
     StoreTemp,
+    /// `ckpt.A` and `ckpt.B`: checkpoints, written by turns.
+    Checkpoint(Slot),
     /// `journal/<id>.seg`.
     Segment(u32),
     /// `pool/<n>.free`.
@@ -68,7 +93,7 @@ impl FileName {
     /// The folder it is in.
     pub fn dir(self) -> Dir {
         match self {
-            FileName::Store | FileName::StoreTemp => Dir::Root,
+            FileName::Store | FileName::StoreTemp | FileName::Checkpoint(_) => Dir::Root,
             FileName::Segment(_) => Dir::Journal,
             FileName::Pool(_) | FileName::PoolTemp(_) => Dir::Pool,
             FileName::Large(_) => Dir::Large,
@@ -83,6 +108,8 @@ impl FileName {
             Dir::Root => match base {
                 "STORE" => FileName::Store,
                 "STORE.tmp" => FileName::StoreTemp,
+                "ckpt.A" => FileName::Checkpoint(Slot::A),
+                "ckpt.B" => FileName::Checkpoint(Slot::B),
                 _ => return None,
             },
             Dir::Journal => FileName::Segment(number(".seg")?),
@@ -103,6 +130,7 @@ impl fmt::Display for FileName {
         match self {
             FileName::Store => f.write_str("STORE"),
             FileName::StoreTemp => f.write_str("STORE.tmp"),
+            FileName::Checkpoint(slot) => write!(f, "ckpt.{slot:?}"),
             FileName::Segment(n) => write!(f, "journal/{n:08}.seg"),
             FileName::Pool(n) => write!(f, "pool/{n:08}.free"),
             FileName::PoolTemp(n) => write!(f, "pool/{n:08}.tmp"),
@@ -121,7 +149,7 @@ pub struct IoId(pub u64);
 pub enum Lane {
     /// Block writes: producers wait for them. At most two in flight.
     Flush,
-    /// Everything else that writes: segments to come, spare segments, large messages.
+    /// Everything else that writes: segments to come, spare segments, large messages, checkpoints.
     Side,
     /// Reads for consumers.
     Read,
@@ -290,6 +318,8 @@ mod tests {
         let names = [
             FileName::Store,
             FileName::StoreTemp,
+            FileName::Checkpoint(Slot::A),
+            FileName::Checkpoint(Slot::B),
             FileName::Segment(7),
             FileName::Segment(123_456_789),
             FileName::Pool(1),

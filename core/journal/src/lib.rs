@@ -1,4 +1,4 @@
-//! The journal: the durable store as a state machine over disk operations. Records, blocks, segments, group commit, recovery.
+//! The journal: the durable store as a state machine over disk operations. Records, blocks, segments, group commit, checkpoints, recovery.
 //!
 //! A [`Log`] takes batches ([`Encoded`]), hands out disk operations ([`DiskOp`]) by lane, is told how they ended and releases
 //! events in order. [`recover`] opens one. Whoever drives it brings files, threads and clocks: `shell/disk` real ones, the
@@ -8,6 +8,8 @@
 
 mod block;
 mod bytes_io;
+mod checkpoint;
+mod checkpointer;
 mod error;
 mod fold;
 mod index;
@@ -22,9 +24,11 @@ mod segment;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod supply;
+mod tally;
 
+pub use checkpointer::Checkpoints;
 pub use error::JournalError;
-pub use io::{BlockingDisk, Dir, DiskOp, FileName, IoDone, IoError, IoErrorKind, IoId, IoResult, Lane, Subject};
+pub use io::{BlockingDisk, Dir, DiskOp, FileName, IoDone, IoError, IoErrorKind, IoId, IoResult, Lane, Slot, Subject};
 pub use log::{Log, Options};
 pub use record::Encoded;
 pub use recover::{Recovery, Report, recover};

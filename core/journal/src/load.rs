@@ -60,6 +60,11 @@ impl LoadJob {
         self.left == 0
     }
 
+    /// Whether it reads from this segment.
+    pub(crate) fn reads_from(&self, segment: u32) -> bool {
+        self.reads.iter().any(|(place, ..)| place.segment == segment)
+    }
+
     /// Whether there is nothing to wait for.
     pub(crate) fn done(&self) -> bool {
         self.left == 0

@@ -8,6 +8,7 @@
 //! Must not know: files' handles, clocks, queues' rules.
 
 use crate::block::{self, BlockHeader, HEADER};
+use crate::checkpointer::{Checkpointer, Checkpoints, Kept, Moment, Summary};
 use crate::index::{Index, Place};
 use crate::io::{DiskOp, FileName, IoDone, IoError, IoId, IoResult, Lane, Subject};
 use crate::large::{self, Done, LargeFiles};
@@ -41,12 +42,14 @@ pub struct Options {
     pub spare_segments: u32,
     /// Source of salts and of a new store's identity; from the system's randomness, fixed in simulations.
     pub seed: u64,
+    /// When checkpoints are taken.
+    pub checkpoints: Checkpoints,
 }
 
 impl Options {
     /// The defaults for this many shards.
     pub fn new(shards: u16, seed: u64) -> Options {
-        Options { shards, segment_bytes: 64 << 20, spare_segments: 2, seed }
+        Options { shards, segment_bytes: 64 << 20, spare_segments: 2, seed, checkpoints: Checkpoints::default() }
     }
 }
 
@@ -86,6 +89,7 @@ struct Shard {
 enum Work {
     Block,
     Supply(Part),
+    Checkpoint,
     Large(LargeId, Done),
     Remove,
     Read { job: u64, read: usize },
@@ -108,8 +112,9 @@ pub(crate) struct Beginning {
     pub(crate) next_block: u64,
     pub(crate) chain: u32,
     pub(crate) active: Segment,
-    pub(crate) segments: (u64, u64),
+    pub(crate) segments: BTreeMap<u32, Kept>,
     pub(crate) supply: Supply,
+    pub(crate) checkpoints: Checkpointer,
     pub(crate) index: Index,
     pub(crate) recovered: Vec<Vec<Recovered>>,
 }
@@ -146,6 +151,11 @@ pub struct Log {
     usual_flush_us: u64,
     active: Segment,
     supply: Supply,
+    /// All segments in use, the active one among them.
+    segments: BTreeMap<u32, Kept>,
+    checkpoints: Checkpointer,
+    /// The side lane's next step is a checkpoint's, if it has one: turn and turn about.
+    checkpoint_next: bool,
 
     index: Index,
     large: LargeFiles,
@@ -165,8 +175,11 @@ pub struct Log {
 impl Log {
     pub(crate) fn new(begin: Beginning) -> Log {
         let shards = begin.recovered.into_iter().map(|r| Shard { recovered: r.into(), ..Shard::default() }).collect();
-        let status =
-            StoreStatus { segments: begin.segments.0, segment_bytes: begin.segments.1, ..StoreStatus::default() };
+        let status = StoreStatus {
+            segments: begin.segments.len() as u64,
+            segment_bytes: begin.segments.values().map(|kept| kept.size).sum(),
+            ..StoreStatus::default()
+        };
         Log {
             store: begin.store,
             run: begin.run,
@@ -192,6 +205,9 @@ impl Log {
             usual_flush_us: 500,
             active: begin.active,
             supply: begin.supply,
+            segments: begin.segments,
+            checkpoints: begin.checkpoints,
+            checkpoint_next: false,
             index: begin.index,
             large: LargeFiles::default(),
             removals: VecDeque::new(),
@@ -314,16 +330,24 @@ impl Log {
         self.failed.as_ref()
     }
 
-    /// An orderly stop: nothing waits for company any more, and an empty block with the time follows the last one.
+    /// An orderly stop: nothing waits for company any more, an empty block with the time follows the last one, and a
+    /// checkpoint that.
     pub fn close(&mut self) {
         self.closing = true;
         self.proved = false;
+        self.side = true;
     }
 
-    /// Whether all that was submitted is durable (after [`Log::close`]: and proved), or never will be.
+    /// Whether all that was submitted is durable (after [`Log::close`]: and proved, and in a checkpoint), or never will be.
     pub fn settled(&self) -> bool {
-        let idle = self.waiting.is_empty() && self.flights.is_empty() && (!self.closing || self.proved);
-        idle || self.failed.is_some()
+        let idle = self.waiting.is_empty() && self.flights.is_empty();
+        let closed = !self.closing || (self.proved && !self.checkpoints.keeps_stop());
+        (idle && closed) || self.failed.is_some()
+    }
+
+    /// Whether a stop in order has nothing left to do but its checkpoint.
+    fn stopping(&self) -> bool {
+        self.closing && self.proved && self.waiting.is_empty() && self.flights.is_empty()
     }
 
     /// Whether nothing waits and nothing is being flushed.
@@ -335,7 +359,7 @@ impl Log {
     pub fn quiet(&self) -> bool {
         let nothing = self.idle() && self.jobs.is_empty() && self.reads.is_empty() && self.parked.is_empty();
         let large = self.large.quiet() && self.removals.is_empty();
-        let running = self.running.values().all(|r| matches!(r.work, Work::Supply(_) | Work::Block));
+        let running = self.running.values().all(|r| matches!(r.work, Work::Supply(_) | Work::Checkpoint | Work::Block));
         (nothing && large && running) || self.failed.is_some()
     }
 
@@ -403,7 +427,10 @@ impl Log {
             return None;
         }
         match lane {
-            Lane::Side => [self.supply.next_deadline(), self.large.next_deadline()].into_iter().flatten().min(),
+            Lane::Side => {
+                let parts = [self.supply.next_deadline(), self.large.next_deadline(), self.checkpoints.next_deadline()];
+                parts.into_iter().flatten().min()
+            }
             Lane::Read => None,
             Lane::Flush if self.blocked.is_some() => None,
             Lane::Flush => {
@@ -426,13 +453,61 @@ impl Log {
         } else if self.active.half_full() {
             self.supply.want(block::UNIT, self.next_block, now.mono_us);
         }
+        // What flushes wait for comes first; then checkpoints and all else, turn and turn about.
+        if self.blocked.is_none() && std::mem::take(&mut self.checkpoint_next) {
+            if let Some(op) = self.next_checkpoint_io(now) {
+                return Some((Work::Checkpoint, op));
+            }
+        }
+        self.checkpoint_next = true;
         if let Some((id, op)) = self.large.next_io(&self.store, now.mono_us) {
             return Some((Work::Large(id, Done::of(&op)), op));
         }
         if let Some(id) = self.removals.pop_front() {
             return Some((Work::Remove, DiskOp::Unlink { name: FileName::Large(id.0) }));
         }
-        self.supply.next_io(now.mono_us).map(|(part, op)| (Work::Supply(part), op))
+        if let Some((part, op)) = self.supply.next_io(now.mono_us) {
+            return Some((Work::Supply(part), op));
+        }
+        self.next_checkpoint_io(now).map(|op| (Work::Checkpoint, op))
+    }
+
+    fn next_checkpoint_io(&mut self, now: Now) -> Option<DiskOp> {
+        if self.checkpoints.due(now.mono_us, self.stopping()) {
+            let moment = Moment {
+                store: self.store,
+                run: self.run,
+                block: self.next_block - 1,
+                chain: self.chain,
+                place: Place { segment: self.active.id, offset: self.active.offset as u32 },
+                broker_ms: self.broker_ms(now),
+                wall_ms: now.wall_ms,
+            };
+            self.checkpoints.begin(moment, &mut self.index, now.mono_us);
+        }
+        self.checkpoints.next_io(&mut self.index, &self.segments, self.next_block, self.durable)
+    }
+
+    /// Gives back the segments that a checkpoint does not need and that no newer one does either.
+    fn free_segments(&mut self, checkpoint: &Summary) {
+        let needed = |id: u32| {
+            checkpoint.needs(id) || self.index.live_in(id) > 0 || self.jobs.values().any(|job| job.reads_from(id))
+        };
+        let free: Vec<u32> = self.segments.keys().copied().filter(|id| !needed(*id)).collect();
+        for id in &free {
+            let kept = self.segments.remove(id).expect("it was just found");
+            self.status.segments -= 1;
+            self.status.segment_bytes -= kept.size;
+            self.supply.covers(checkpoint.block);
+            self.supply.give_back(*id, kept.size);
+        }
+        if !free.is_empty() {
+            self.supply.end_give_back();
+        }
+    }
+
+    fn broker_ms(&self, now: Now) -> u64 {
+        self.started_at_ms + now.mono_us.saturating_sub(self.started_mono_us) / 1000
     }
 
     /// Builds the block that a flusher may write now.
@@ -455,6 +530,11 @@ impl Log {
         if self.active.offset + room > self.active.size {
             match self.supply.take(room) {
                 Some(segment) => {
+                    let Segment { size, salt, .. } = segment;
+                    if let Some(before) = self.segments.get_mut(&self.active.id) {
+                        before.end = self.next_block;
+                    }
+                    self.segments.insert(segment.id, Kept { size, salt, end: u64::MAX });
                     self.active = segment;
                     self.status.segments += 1;
                     self.status.segment_bytes += segment.size;
@@ -487,7 +567,7 @@ impl Log {
             run: self.run,
             number,
             durable: self.durable,
-            broker_ms: self.started_at_ms + now.mono_us.saturating_sub(self.started_mono_us) / 1000,
+            broker_ms: self.broker_ms(now),
             wall_ms: now.wall_ms,
             length: u32::try_from(length).expect("a batch is limited to 2 GiB"),
             meta: meta as u32,
@@ -502,7 +582,8 @@ impl Log {
         pieces[0] = Bytes::from(head);
         pieces.extend(block::padding(length));
         self.active.offset += room;
-        self.side |= self.active.half_full() && self.supply.idle();
+        self.checkpoints.block(room, count > 0);
+        self.side |= (self.active.half_full() && self.supply.idle()) || self.checkpoints.due(now.mono_us, false);
         self.next_block += 1;
         self.proved = count == 0;
         self.status.written_bytes += room;
@@ -545,6 +626,15 @@ impl Log {
                 }
                 failed
             }
+            Work::Checkpoint => match self.checkpoints.on_io(result, &mut self.index, now.mono_us) {
+                Ok(before) => {
+                    if let Some(before) = before {
+                        self.free_segments(&before);
+                    }
+                    None
+                }
+                Err(error) => Some(error),
+            },
             Work::Large(file, done) => match self.large.on_io(file, done, result, now.mono_us) {
                 Ok(event) => {
                     // Only what needed room and found it says that there is some.
@@ -598,6 +688,7 @@ impl Log {
                 self.wake(shard);
             }
         }
+        self.side |= self.checkpoints.busy() || self.stopping();
         while self.parked.front().is_some_and(|(block, ..)| *block <= self.durable) {
             let (_, shard, load) = self.parked.pop_front().expect("there is a front");
             self.plan_load(shard, load);
@@ -680,6 +771,7 @@ impl Log {
     fn fail(&mut self, verb: &str, subject: Subject, error: &IoError) {
         let failure = Failure { what: format!("the disk failed to {verb} {subject}: {}", error.text) };
         self.failed = Some(failure.clone());
+        self.index.watch_moves(false);
         self.waiting.clear();
         self.reads.clear();
         self.parked.clear();

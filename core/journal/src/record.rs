@@ -85,21 +85,13 @@ impl Encoded {
                 Op::Acknowledge { queue, first, last } => {
                     let start = open(&mut out, code::ACKNOWLEDGE, 0, 0, 0);
                     put_u64(&mut out, queue.0);
-                    put_u32(&mut out, 0);
-                    let mut before = 0u64;
-                    let mut range = (*first, *last);
-                    let mut count = 0u32;
-                    loop {
-                        put_varint(&mut out, zigzag(range.0.wrapping_sub(before) as i64));
-                        put_varint(&mut out, range.1.wrapping_sub(range.0));
-                        before = range.1;
-                        count += 1;
+                    let more = std::iter::from_fn(|| {
                         match ops.next_if(|op| matches!(op, Op::Acknowledge { queue: q, .. } if q == queue)) {
-                            Some(Op::Acknowledge { first, last, .. }) => range = (*first, *last),
-                            _ => break,
+                            Some(Op::Acknowledge { first, last, .. }) => Some((*first, *last)),
+                            _ => None,
                         }
-                    }
-                    out[start + 16..start + 20].copy_from_slice(&count.to_le_bytes());
+                    });
+                    put_ranges(&mut out, std::iter::once((*first, *last)).chain(more));
                     close(&mut out, start);
                 }
                 op => put_op(&mut out, op, &pieces, &starts),
@@ -134,13 +126,13 @@ pub(crate) fn start_meta(run: u32, jump: u64) -> Vec<u8> {
     out
 }
 
-fn open(out: &mut Vec<u8>, code: u8, flags: u8, a: u8, b: u8) -> usize {
+pub(crate) fn open(out: &mut Vec<u8>, code: u8, flags: u8, a: u8, b: u8) -> usize {
     let start = out.len();
     out.extend_from_slice(&[code, flags, a, b, 0, 0, 0, 0]);
     start
 }
 
-fn close(out: &mut Vec<u8>, start: usize) {
+pub(crate) fn close(out: &mut Vec<u8>, start: usize) {
     pad_to(out, 8);
     let length = (out.len() - start) as u32;
     out[start + 4..start + 8].copy_from_slice(&length.to_le_bytes());
@@ -239,12 +231,12 @@ fn put_op(out: &mut Vec<u8>, op: &Op, pieces: &[Bytes], starts: &[usize]) {
     }
 }
 
-fn put_key(out: &mut Vec<u8>, key: EntryKey) {
+pub(crate) fn put_key(out: &mut Vec<u8>, key: EntryKey) {
     put_u64(out, key.queue.0);
     put_u64(out, key.sequence);
 }
 
-fn put_head(out: &mut Vec<u8>, head: &Head) {
+pub(crate) fn put_head(out: &mut Vec<u8>, head: &Head) {
     let mut bytes = [0u8; 24];
     bytes[0..8].copy_from_slice(&head.arrived_ms.to_le_bytes());
     bytes[8..12].copy_from_slice(&head.ttl_ms.to_le_bytes());
@@ -255,7 +247,7 @@ fn put_head(out: &mut Vec<u8>, head: &Head) {
     out.extend_from_slice(&bytes);
 }
 
-fn put_settings(out: &mut Vec<u8>, settings: &QueueSettings) {
+pub(crate) fn put_settings(out: &mut Vec<u8>, settings: &QueueSettings) {
     out.push(u8::from(settings.default_durable));
     put_u32(out, settings.delivery_limit);
     match &settings.dead_letter {
@@ -264,7 +256,7 @@ fn put_settings(out: &mut Vec<u8>, settings: &QueueSettings) {
     }
 }
 
-fn put_overlay(out: &mut Vec<u8>, overlay: &Overlay) {
+pub(crate) fn put_overlay(out: &mut Vec<u8>, overlay: &Overlay) {
     put_bytes(out, &overlay.annotations);
     match &overlay.dead_letter {
         Some(letter) => {
@@ -344,12 +336,34 @@ pub(crate) enum Record<'a> {
     },
 }
 
+/// A count, and for each range two varints.
+pub(crate) fn put_ranges(out: &mut Vec<u8>, ranges: impl Iterator<Item = (Sequence, Sequence)>) {
+    let start = out.len();
+    put_u32(out, 0);
+    let (mut before, mut count) = (0u64, 0u32);
+    for (first, last) in ranges {
+        put_varint(out, zigzag(first.wrapping_sub(before) as i64));
+        put_varint(out, last.wrapping_sub(first));
+        before = last;
+        count += 1;
+    }
+    out[start..start + 4].copy_from_slice(&count.to_le_bytes());
+}
+
 /// The ranges of an Acknowledge record, (first, last), closed.
 #[derive(Debug)]
 pub(crate) struct Ranges<'a> {
     reader: Reader<'a>,
     left: u32,
     before: u64,
+}
+
+impl<'a> Ranges<'a> {
+    /// The ranges that [`put_ranges`] wrote, up to the record's end.
+    pub(crate) fn new(mut reader: Reader<'a>) -> Result<Ranges<'a>, Malformed> {
+        let left = reader.u32()?;
+        Ok(Ranges { reader, left, before: 0 })
+    }
 }
 
 impl Iterator for Ranges<'_> {
@@ -405,8 +419,7 @@ fn decode(code: u8, flags: u8, body: &[u8]) -> Result<Record<'_>, Malformed> {
             Record::Enqueue { queue, sequence, head, content, volatile: flags & VOLATILE != 0 }
         }
         code::ACKNOWLEDGE => {
-            let (queue, left) = (QueueId(r.u64()?), r.u32()?);
-            Record::Acknowledge { queue, ranges: Ranges { reader: r, left, before: 0 } }
+            Record::Acknowledge { queue: QueueId(r.u64()?), ranges: Ranges::new(r)? }
         }
         code::REDELIVER => Record::Redeliver {
             entry: key(&mut r)?,
@@ -441,15 +454,15 @@ fn decode(code: u8, flags: u8, body: &[u8]) -> Result<Record<'_>, Malformed> {
     })
 }
 
-fn name(text: &str) -> Result<QueueName, Malformed> {
+pub(crate) fn name(text: &str) -> Result<QueueName, Malformed> {
     QueueName::new(text).map_err(|_| Malformed)
 }
 
-fn key(r: &mut Reader<'_>) -> Result<EntryKey, Malformed> {
+pub(crate) fn key(r: &mut Reader<'_>) -> Result<EntryKey, Malformed> {
     Ok(EntryKey { queue: QueueId(r.u64()?), sequence: r.u64()? })
 }
 
-fn head(r: &mut Reader<'_>) -> Result<Head, Malformed> {
+pub(crate) fn head(r: &mut Reader<'_>) -> Result<Head, Malformed> {
     let (arrived_ms, ttl_ms, message_format) = (r.u64()?, r.u32()?, r.u32()?);
     let (priority, flags, format) = (r.u8()?, r.u8()?, r.u8()?);
     r.take(5)?;
@@ -460,7 +473,7 @@ fn head(r: &mut Reader<'_>) -> Result<Head, Malformed> {
     Ok(Head { arrived_ms, ttl_ms, message_format, priority, flags: HeadFlags(flags), format })
 }
 
-fn settings(r: &mut Reader<'_>) -> Result<QueueSettings, Malformed> {
+pub(crate) fn settings(r: &mut Reader<'_>) -> Result<QueueSettings, Malformed> {
     let default_durable = r.u8()? != 0;
     let delivery_limit = r.u32()?;
     let dead_letter = match r.text()? {
@@ -470,7 +483,7 @@ fn settings(r: &mut Reader<'_>) -> Result<QueueSettings, Malformed> {
     Ok(QueueSettings { default_durable, delivery_limit, dead_letter })
 }
 
-fn overlay(r: &mut Reader<'_>) -> Result<Overlay, Malformed> {
+pub(crate) fn overlay(r: &mut Reader<'_>) -> Result<Overlay, Malformed> {
     let annotations = Bytes::copy_from_slice(r.bytes()?);
     let dead_letter = match r.u8()? {
         0 => None,

@@ -1,4 +1,5 @@
-//! What happens before a run: find the store or make it, read the log, tell a torn tail from damage, make the cut.
+//! What happens before a run: find the store or make it, begin with the newest checkpoint, read the log behind it, tell a torn
+//! tail from damage, make the cut.
 //!
 //! The only part that may block. The rules (`docs/formats/journal.md`, "A start"): blocks count only in unbroken order,
 //! number by number and sum by sum; what a later start has cut off is void; a block that cannot be read is a torn tail if
@@ -6,10 +7,12 @@
 
 use crate::block::{self, BlockHeader, HEADER, UNIT};
 use crate::bytes_io::{Draw, crc};
+use crate::checkpoint::{self, Header, Held};
+use crate::checkpointer::{Checkpointer, Kept, Summary};
 use crate::error::JournalError;
 use crate::fold::Fold;
 use crate::index::{Index, Place};
-use crate::io::{BlockingDisk, Dir, DiskOp, FileName, IoDone, IoError, IoErrorKind};
+use crate::io::{BlockingDisk, Dir, DiskOp, FileName, IoDone, IoError, IoErrorKind, Slot};
 use crate::log::{Beginning, Log, Options};
 use crate::record::start_meta;
 use crate::segment::{HeaderState, SegmentHeader, VERSION, decode_store, encode_store};
@@ -17,7 +20,7 @@ use crate::supply::Supply;
 use bytes::Bytes;
 use packhorse_model::{LargeId, Now};
 use packhorse_store::RESERVE;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// A start's own segment is pre-written to this size when no spare one is there: fast from the first flush on, and soon done.
 const FIRST_BYTES: u64 = 16 << 20;
@@ -25,6 +28,8 @@ const FIRST_BYTES: u64 = 16 << 20;
 const UNCACHED: u32 = 8;
 /// Bytes read at once where small blocks follow one another, or nothing is known of what follows.
 const WINDOW: u32 = 128 * 1024;
+/// A checkpoint is read in steps of this.
+const READ_BYTES: u32 = 4 << 20;
 
 /// An opened journal.
 pub struct Recovery {
@@ -66,16 +71,35 @@ pub fn recover(disk: &mut dyn BlockingDisk, options: &Options, now: Now) -> Resu
     let mut disk = Disk(disk);
     let mut draw = Draw::new(options.seed);
     let store = find_store(&mut disk, &mut draw)?;
-    let found = Files::find(&mut disk, store)?;
-    let mut scan = Scan::new(&mut disk, &found.segments);
+    let mut kept = Checkpoint::find(&mut disk, store)?;
+    let newest = kept.newest.take();
+    let summary = newest.as_ref().map(Newest::summary);
+    let found = Files::find(&mut disk, store, summary.as_ref())?;
+    kept.judge(&found, summary.as_ref())?;
+    let (mut fold, held, covered) = match newest {
+        Some(Newest { fold, held, header, .. }) => (fold, held, Some(header)),
+        None => (Fold::default(), Vec::new(), None),
+    };
+    for segment in &held {
+        find_listed(&mut disk, &found.segments, segment, &mut fold)?;
+    }
+    // What lies before the checkpoint's place is needed for its bodies alone.
+    let tail_at = covered.map_or(0, |h| found.segments.partition_point(|s| s.header.id < h.place.segment));
+    if let Some(Header { place, .. }) = covered
+        && found.segments.get(tail_at).is_none_or(|s| s.header.id != place.segment)
+    {
+        let what = "it is missing, and the checkpoint says that the log goes on there".into();
+        return Err(damaged(FileName::Segment(place.segment), 0, what, &fold));
+    }
+    let mut scan = Scan::new(&mut disk, &found.segments[tail_at..], fold, covered.as_ref());
     scan.run()?;
-    let Scan { fold, number, chain, time, torn, blocks, .. } = scan;
+    let Scan { fold, number, chain, time, torn, blocks, bytes: tail_bytes, ends, .. } = scan;
     let mut fold = fold;
 
-    let run = found.run + 1;
+    let run = found.run.max(covered.map_or(0, |h| h.run)) + 1;
     let next = (found.next_id, found.next_pool);
     let mut supply = Supply::new(store, run, draw.next(), options.segment_bytes, options.spare_segments, next);
-    let mut bytes = 0;
+    supply.covers(found.covers());
     for (name, size) in &found.spares {
         match name {
             FileName::Pool(n) if *size == options.segment_bytes => supply.spare(*n),
@@ -118,16 +142,23 @@ pub fn recover(disk: &mut dyn BlockingDisk, options: &Options, now: Now) -> Resu
     let content = Place { segment: active.id, offset: 0 };
     fold.apply(&meta, content).expect("what was just encoded can be read");
 
-    let mut in_use = 1;
-    bytes += active.size;
-    for segment in &found.segments {
-        if segment.blocks {
-            in_use += 1;
-            bytes += segment.size;
+    let mut segments = BTreeMap::new();
+    segments.insert(active.id, Kept { size: active.size, salt: active.salt, end: u64::MAX });
+    for (at, segment) in found.segments.iter().enumerate() {
+        let SegmentHeader { id, salt, .. } = segment.header;
+        let size = segment.size;
+        let held = held.iter().find(|held| held.id == id);
+        if segment.blocks || held.is_some() || covered.is_some_and(|h| h.place.segment == id) {
+            let end = match at.checked_sub(tail_at) {
+                Some(at) => ends.get(at).map_or(number, |end| number.min(*end)),
+                None => held.map_or(0, |held| held.end),
+            };
+            segments.insert(id, Kept { size, salt, end });
         } else {
-            supply.give_back(segment.header.id, segment.size);
+            supply.give_back(id, size);
         }
     }
+    let bytes = segments.values().map(|kept| kept.size).sum();
     for (name, size) in &found.unused {
         match name {
             FileName::Segment(id) => supply.give_back(*id, *size),
@@ -141,6 +172,9 @@ pub fn recover(disk: &mut dyn BlockingDisk, options: &Options, now: Now) -> Resu
     let queues = fold.names().len() as u64;
     let (recovered, messages) = fold.finish(&mut index, options.shards);
     let report = Report { messages, queues, blocks, bytes, torn, orphans };
+    let seed = draw.next();
+    let checkpoints =
+        Checkpointer::new(options.checkpoints, seed, summary, kept.exist, tail_bytes, now.mono_us);
     let log = Log::new(Beginning {
         store,
         run,
@@ -149,8 +183,9 @@ pub fn recover(disk: &mut dyn BlockingDisk, options: &Options, now: Now) -> Resu
         next_block: number + 1,
         chain,
         active,
-        segments: (in_use, bytes),
+        segments,
         supply,
+        checkpoints,
         index,
         recovered,
     });
@@ -227,6 +262,175 @@ fn find_store(disk: &mut Disk<'_>, draw: &mut Draw) -> Result<[u8; 16], JournalE
     Ok(store)
 }
 
+/// The checkpoint that a start begins with.
+struct Newest {
+    header: Header,
+    slot: Slot,
+    held: Vec<Held>,
+    fold: Fold,
+}
+
+impl Newest {
+    fn summary(&self) -> Summary {
+        let Header { number, place, block, .. } = self.header;
+        let held = self.held.iter().map(|held| held.id).collect();
+        Summary { number, slot: self.slot, segment: place.segment, block, held }
+    }
+}
+
+/// What there is of checkpoints.
+struct Checkpoint {
+    newest: Option<Newest>,
+    /// Files that are there.
+    exist: [bool; 2],
+}
+
+impl Checkpoint {
+    /// Finds the newest one that is whole.
+    fn find(disk: &mut Disk<'_>, store: [u8; 16]) -> Result<Checkpoint, JournalError> {
+        let mut found = Checkpoint { newest: None, exist: [false; 2] };
+        let mut headers = Vec::new();
+        for (name, size) in disk.list(Dir::Root)? {
+            let FileName::Checkpoint(slot) = name else { continue };
+            found.exist[slot as usize] = true;
+            // As with segments: what an earlier process left is made safe, and what is not on the medium is not believed.
+            disk.run(DiskOp::Sync { name })?;
+            disk.run(DiskOp::Uncache { name })?;
+            let bytes = disk.read(name, 0, UNIT as u32)?;
+            let other = |found| JournalError::OtherFormat {
+                file: name.to_string(),
+                found,
+                known: format!("format {VERSION}"),
+            };
+            match Header::decode(&bytes) {
+                None => {}
+                Some(Err(version)) => return Err(other(format!("format {version}"))),
+                Some(Ok(header)) if header.store != store => {
+                    return Err(other("a checkpoint of another store".into()));
+                }
+                Some(Ok(header)) => headers.push((header, slot, size)),
+            }
+        }
+        headers.sort_unstable_by_key(|(header, ..)| std::cmp::Reverse(header.number));
+        for (header, slot, size) in headers {
+            // A length that the file does not have is not asked for.
+            if header.length > size.saturating_sub(UNIT) {
+                continue;
+            }
+            let bytes = read_all(disk, FileName::Checkpoint(slot), UNIT, header.length)?;
+            let Some(sections) = checkpoint::sections(&header, &bytes) else { continue };
+            let mut fold = Fold::default();
+            if let Ok(held) = fold.load(header.next_queue, &sections) {
+                found.newest = Some(Newest { header, slot, held, fold });
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Ends the start when a checkpoint is needed that is not there.
+    fn judge(&self, files: &Files, newest: Option<&Summary>) -> Result<(), JournalError> {
+        let covers = files.covers();
+        let first = files.segments.first().map(|s| &s.header);
+        let lost = match newest {
+            Some(newest) => newest.block < covers,
+            // The first segment is gone, and there is what may have stood for it.
+            None => covers > 1 || (self.exist.contains(&true) && first.is_some_and(|h| h.id > 1)),
+        };
+        if lost {
+            let covers = covers.max(first.map_or(1, |h| h.first));
+            return Err(JournalError::CheckpointLost { covers });
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a file, however many.
+fn read_all(disk: &mut Disk<'_>, name: FileName, from: u64, length: u64) -> Result<Vec<u8>, JournalError> {
+    let mut bytes = Vec::with_capacity(length as usize);
+    while (bytes.len() as u64) < length {
+        let step = (length - bytes.len() as u64).min(u64::from(READ_BYTES)) as u32;
+        let part = disk.read(name, from + bytes.len() as u64, step)?;
+        if part.is_empty() {
+            break;
+        }
+        bytes.extend_from_slice(&part);
+    }
+    Ok(bytes)
+}
+
+/// Finds the entries that a checkpoint lists in a segment: all its blocks are covered, and each must be there.
+fn find_listed(disk: &mut Disk<'_>, segments: &[Found], held: &Held, fold: &mut Fold) -> Result<(), JournalError> {
+    let name = FileName::Segment(held.id);
+    let damage = |offset, what: &str, fold: &Fold| Err(damaged(name, offset, what.into(), fold));
+    let Some(segment) = segments.iter().find(|s| s.header.id == held.id) else {
+        return damage(0, "it is missing, and the checkpoint names messages in it", fold);
+    };
+    let SegmentHeader { salt, run, .. } = segment.header;
+    if salt != held.salt {
+        return damage(0, "it is not the one that the checkpoint names", fold);
+    }
+    let (mut offset, mut found, mut next) = (UNIT, 0, None);
+    let mut window = Window::default();
+    // Blocks follow one another without a gap.
+    while held.listed > 0 && next.is_none_or(|next| next < held.end) {
+        let bytes = window.bytes(disk, name, offset, HEADER as u32)?;
+        let Some((header, _)) = BlockHeader::decode(&bytes, salt) else {
+            return damage(offset, "a block that the checkpoint covers cannot be read", fold);
+        };
+        if header.run != run || header.number != next.unwrap_or(header.number) || header.number >= held.end {
+            return damage(offset, "a block that the checkpoint covers is not there", fold);
+        }
+        let meta = window.bytes(disk, name, offset + HEADER as u64, header.meta)?;
+        if !BlockHeader::meta_holds(&bytes, &meta, salt) {
+            return damage(offset, "a block that the checkpoint covers cannot be read", fold);
+        }
+        window.expect(&header);
+        let content = content_at(held.id, offset, &header);
+        found += fold.fill(&meta, content).map_err(|_| unknown_record(held.id, header.number))?;
+        next = Some(header.number + 1);
+        offset += header.padded();
+    }
+    if found != held.listed {
+        return damage(offset, "messages that the checkpoint names are not in it", fold);
+    }
+    Ok(())
+}
+
+/// Reading ahead in segments: of big blocks the metadata alone, about as long as that of the block before.
+struct Window {
+    name: FileName,
+    start: u64,
+    bytes: Bytes,
+    stride: u32,
+}
+
+impl Default for Window {
+    fn default() -> Window {
+        Window { name: FileName::Store, start: 0, bytes: Bytes::new(), stride: WINDOW }
+    }
+}
+
+impl Window {
+    /// Bytes of a segment; fewer at its end.
+    fn bytes(&mut self, disk: &mut Disk<'_>, name: FileName, offset: u64, length: u32) -> Result<Bytes, JournalError> {
+        let end = self.start + self.bytes.len() as u64;
+        if self.name == name && self.start <= offset && offset + u64::from(length) <= end {
+            let from = (offset - self.start) as usize;
+            return Ok(self.bytes.slice(from..from + length as usize));
+        }
+        let bytes = disk.read(name, offset, length.max(self.stride))?;
+        (self.name, self.start, self.bytes) = (name, offset, bytes.clone());
+        Ok(bytes.slice(..bytes.len().min(length as usize)))
+    }
+
+    /// This block was read: how much to read at once from now on.
+    fn expect(&mut self, header: &BlockHeader) {
+        let metadata = block::padded(u64::from(header.meta) + u64::from(header.meta) / 4 + UNIT) as u32;
+        self.stride = if header.padded() > 2 * u64::from(metadata) { metadata } else { WINDOW.max(metadata) };
+    }
+}
+
 /// A segment whose header is whole.
 #[derive(Clone, Copy, Debug)]
 struct Found {
@@ -250,7 +454,13 @@ struct Files {
 }
 
 impl Files {
-    fn find(disk: &mut Disk<'_>, store: [u8; 16]) -> Result<Files, JournalError> {
+    /// The block up to which a checkpoint must cover, because what was before is gone; 1: nothing is.
+    fn covers(&self) -> u64 {
+        self.segments.iter().map(|s| s.header.covers).max().unwrap_or(1)
+    }
+
+    /// `newest`: the checkpoint that the start begins with.
+    fn find(disk: &mut Disk<'_>, store: [u8; 16], newest: Option<&Summary>) -> Result<Files, JournalError> {
         let mut files =
             Files { segments: Vec::new(), spares: Vec::new(), unused: Vec::new(), run: 0, next_id: 1, next_pool: 1 };
         let mut renamed = false;
@@ -300,6 +510,10 @@ impl Files {
                     files.unused.push((name, size));
                     continue;
                 }
+                HeaderState::Damaged if newest.is_some_and(|n| matches!(name, FileName::Segment(id) if !n.needs(id))) => {
+                    files.unused.push((name, size));
+                    continue;
+                }
                 HeaderState::Damaged => {
                     return Err(damaged(name, 0, "the header's checksum fails".into(), &Fold::default()));
                 }
@@ -316,7 +530,9 @@ impl Files {
             let first = bytes.get(UNIT as usize..).and_then(|b| BlockHeader::decode(b, header.salt));
             let blocks = first.is_some_and(|(b, _)| b.run == header.run);
             let own_name = name == FileName::Segment(header.id);
-            if !own_name && !blocks {
+            // One that was freed, in the pool, or taken from there for a use whose header was never written.
+            let freed = newest.is_some_and(|newest| !newest.needs(header.id));
+            if !own_name && (!blocks || freed) {
                 // Renamed for a new use whose header was never written, or given back.
                 if in_pool {
                     files.spares.push((name, size))
@@ -364,9 +580,7 @@ struct Unproved {
 struct Scan<'a, 'd> {
     disk: &'a mut Disk<'d>,
     segments: &'a [Found],
-    window: (u32, u64, Bytes),
-    /// Bytes to read at once: of big blocks the metadata alone, about as long as that of the block before.
-    stride: u32,
+    window: Window,
     fold: Fold,
     /// The next block's number, and the chain before it.
     number: u64,
@@ -380,26 +594,38 @@ struct Scan<'a, 'd> {
     stop: (usize, u64),
     torn: Option<(String, u64)>,
     blocks: u64,
+    /// Bytes that the blocks take.
+    bytes: u64,
+    /// For each segment, the first number that is not in it.
+    ends: Vec<u64>,
 }
 
 impl<'a, 'd> Scan<'a, 'd> {
-    fn new(disk: &'a mut Disk<'d>, segments: &'a [Found]) -> Scan<'a, 'd> {
-        // What a start has cut had been read whole by that start.
-        let durable = segments.iter().filter(|s| s.header.cut).map(|s| s.header.first - 1).max().unwrap_or(0);
+    /// `fold`: what came before; `checkpoint`: where the first block is, if it is not the log's first.
+    fn new(
+        disk: &'a mut Disk<'d>,
+        segments: &'a [Found],
+        fold: Fold,
+        checkpoint: Option<&Header>,
+    ) -> Scan<'a, 'd> {
+        // What a start has cut had been read whole by that start, and what a checkpoint knows of is safe.
+        let cut = segments.iter().filter(|s| s.header.cut).map(|s| s.header.first - 1).max().unwrap_or(0);
+        let first = checkpoint.map_or(UNIT, |h| u64::from(h.place.offset));
         Scan {
             disk,
             segments,
-            window: (0, 0, Bytes::new()),
-            stride: WINDOW,
-            fold: Fold::default(),
-            number: 1,
-            chain: 0,
-            durable,
+            window: Window::default(),
+            fold,
+            number: checkpoint.map_or(1, |h| h.block + 1),
+            chain: checkpoint.map_or(0, |h| h.chain),
+            durable: cut.max(checkpoint.map_or(0, |h| h.seen)),
             unproved: VecDeque::new(),
-            time: None,
-            stop: (0, UNIT),
+            time: checkpoint.map(|h| (h.broker_ms, h.wall_ms)),
+            stop: (0, first),
             torn: None,
             blocks: 0,
+            bytes: 0,
+            ends: Vec::new(),
         }
     }
 
@@ -410,12 +636,14 @@ impl<'a, 'd> Scan<'a, 'd> {
                 return Err(self.damage("a block is missing that an earlier start has read"));
             }
             let limit = self.limit(at);
-            let mut offset = UNIT;
+            let mut offset = if at == 0 { self.stop.1 } else { UNIT };
             while self.number < limit {
                 let Some(length) = self.block_at(at, offset)? else { break };
                 offset += length;
+                self.bytes += length;
                 self.stop = (at, offset);
             }
+            self.ends.push(self.number);
         }
         self.judge_tail()
     }
@@ -431,17 +659,9 @@ impl<'a, 'd> Scan<'a, 'd> {
         damaged(FileName::Segment(id), offset, format!("block {}: {what}", self.number), &self.fold)
     }
 
-    /// Bytes of a segment; fewer at its end.
     fn bytes(&mut self, at: usize, offset: u64, length: u32) -> Result<Bytes, JournalError> {
-        let id = self.segments[at].header.id;
-        let (window_id, start, ref bytes) = self.window;
-        if window_id == id && start <= offset && offset + u64::from(length) <= start + bytes.len() as u64 {
-            let from = (offset - start) as usize;
-            return Ok(bytes.slice(from..from + length as usize));
-        }
-        let bytes = self.disk.read(FileName::Segment(id), offset, length.max(self.stride))?;
-        self.window = (id, offset, bytes.clone());
-        Ok(bytes.slice(..bytes.len().min(length as usize)))
+        let name = FileName::Segment(self.segments[at].header.id);
+        self.window.bytes(self.disk, name, offset, length)
     }
 
     /// Takes in the block at this place if it is the next one; answers the bytes it takes there.
@@ -456,8 +676,7 @@ impl<'a, 'd> Scan<'a, 'd> {
         if !BlockHeader::meta_holds(&bytes, &meta, segment.header.salt) {
             return Ok(None);
         }
-        let metadata = block::padded(u64::from(header.meta) + u64::from(header.meta) / 4 + UNIT) as u32;
-        self.stride = if header.padded() > 2 * u64::from(metadata) { metadata } else { WINDOW.max(metadata) };
+        self.window.expect(&header);
         let previous = self.chain;
         self.unproved.push_back(Unproved { number: header.number, previous, segment: at, offset, header, meta });
         self.number += 1;
@@ -472,7 +691,7 @@ impl<'a, 'd> Scan<'a, 'd> {
 
     fn take(&mut self, block: &Unproved) -> Result<(), JournalError> {
         let id = self.segments[block.segment].header.id;
-        self.fold.apply(&block.meta, content_of(id, block)).map_err(|_| unknown_record(id, block))?;
+        self.fold.apply(&block.meta, content_of(id, block)).map_err(|_| unknown_record(id, block.number))?;
         self.time = Some((block.header.broker_ms, block.header.wall_ms));
         self.blocks += 1;
         Ok(())
@@ -480,8 +699,11 @@ impl<'a, 'd> Scan<'a, 'd> {
 
     /// Decides about the first block that is not there, and about the last ones that are.
     fn judge_tail(&mut self) -> Result<(), JournalError> {
+        if self.number <= self.durable {
+            return Err(self.damage("it cannot be read, and is known to have been confirmed"));
+        }
         let (first, from) = self.stop;
-        self.stride = WINDOW;
+        self.window.stride = WINDOW;
         let mut torn = None;
         for at in first..self.segments.len() {
             if self.number >= self.limit(at) {
@@ -521,7 +743,7 @@ impl<'a, 'd> Scan<'a, 'd> {
     fn whole(&mut self, block: &Unproved) -> Result<bool, JournalError> {
         let id = self.segments[block.segment].header.id;
         let content = content_of(id, block);
-        let bodies = Fold::bodies_of(&block.meta, content).map_err(|_| unknown_record(id, block))?;
+        let bodies = Fold::bodies_of(&block.meta, content).map_err(|_| unknown_record(id, block.number))?;
         let bytes = self.bytes(block.segment, block.offset, block.header.length)?;
         Ok(bodies.iter().all(|(place, length, sum)| {
             let from = (u64::from(place.offset) - block.offset) as usize;
@@ -531,14 +753,18 @@ impl<'a, 'd> Scan<'a, 'd> {
 }
 
 fn content_of(segment: u32, block: &Unproved) -> Place {
-    let offset = block.offset + HEADER as u64 + u64::from(block.header.meta);
+    content_at(segment, block.offset, &block.header)
+}
+
+fn content_at(segment: u32, offset: u64, header: &BlockHeader) -> Place {
+    let offset = offset + HEADER as u64 + u64::from(header.meta);
     Place { segment, offset: u32::try_from(offset).unwrap_or(u32::MAX) }
 }
 
-fn unknown_record(segment: u32, block: &Unproved) -> JournalError {
+fn unknown_record(segment: u32, block: u64) -> JournalError {
     JournalError::OtherFormat {
         file: FileName::Segment(segment).to_string(),
-        found: format!("a record of another version in block {}", block.number),
+        found: format!("a record of another version in block {block}"),
         known: format!("format {VERSION}"),
     }
 }

@@ -18,6 +18,8 @@ const FILL_PACE_US: u64 = 20_000;
 const FILL_SYNC_STEPS: u64 = 4;
 /// A file system that is full is asked again after this.
 const RETRY_US: u64 = 1_000_000;
+/// Spare files kept at most; a steady flow needs fewer.
+const POOL_MOST: usize = 8;
 
 /// A segment in use or ready for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,11 +87,13 @@ pub(crate) struct Supply {
     spares: u32,
     next_id: u32,
     next_pool: u32,
+    /// For headers to come: the block up to which a checkpoint must cover.
+    covers: u64,
     next: Next,
     /// Spare files, each `segment_bytes` long.
     pool: VecDeque<u32>,
     fill: Fill,
-    /// Moves left over from the start: unused segments to the pool, files of no use away.
+    /// Moves: segments that are no longer needed to the pool, files of no use away.
     back: Job,
     /// Spare files that `back` will have made.
     coming: Vec<u32>,
@@ -112,6 +116,7 @@ impl Supply {
             spares,
             next_id: next.0,
             next_pool: next.1,
+            covers: 1,
             next: Next::Idle,
             pool: VecDeque::new(),
             fill: Fill::Idle { not_before_us: 0 },
@@ -125,9 +130,15 @@ impl Supply {
         self.pool.push_back(number);
     }
 
-    /// A segment found at the start that holds nothing: it goes to the pool.
+    /// Segments are gone that only a checkpoint of the blocks up to this one stands for: headers to come say so.
+    pub(crate) fn covers(&mut self, block: u64) {
+        self.covers = self.covers.max(block);
+    }
+
+    /// A segment that holds nothing, or nothing that is needed: it goes to the pool, to be used again.
     pub(crate) fn give_back(&mut self, id: u32, size: u64) {
-        if size == self.segment_bytes {
+        let most = POOL_MOST.max(self.spares as usize);
+        if size == self.segment_bytes && self.pool.len() + self.coming.len() < most {
             let number = self.next_pool;
             self.next_pool += 1;
             self.back.steps.push_back(DiskOp::Rename { from: FileName::Segment(id), to: FileName::Pool(number) });
@@ -145,7 +156,7 @@ impl Supply {
         }
     }
 
-    /// A file found at the start that is of no use.
+    /// A file that is of no use.
     pub(crate) fn discard(&mut self, name: FileName) {
         self.back.steps.push_back(DiskOp::Unlink { name });
     }
@@ -183,7 +194,7 @@ impl Supply {
             }
         }
         let salt = self.draw.next() as u32;
-        let header = SegmentHeader { store: self.store, id, salt, run: self.run, cut, first, size, covers: 1 };
+        let header = SegmentHeader { store: self.store, id, salt, run: self.run, cut, first, size, covers: self.covers };
         steps.push_back(DiskOp::Write { name, offset: 0, pieces: vec![Bytes::from(header.encode())], sync: true });
         steps.push_back(DiskOp::SyncDir { dir: Dir::Journal });
         if spare.is_some() {
@@ -192,17 +203,19 @@ impl Supply {
         (Segment { id, salt, size, offset: UNIT }, steps)
     }
 
-    /// The segment that is ready, if it has room for a block of `bytes`. One that is too small is left where it is; a
-    /// larger one is then made.
+    /// The segment that is ready, if it has room for a block of `bytes`. One that is too small is given back; a larger
+    /// one is then made.
     pub(crate) fn take(&mut self, bytes: u64) -> Option<Segment> {
         match self.next {
             Next::Ready(segment) if segment.size - segment.offset >= bytes => {
                 self.next = Next::Idle;
                 Some(segment)
             }
-            // Skipped for good: the file stays, empty, and the next start gives it back.
-            Next::Ready(_) => {
+            // Skipped for good: a larger one is made.
+            Next::Ready(segment) => {
                 self.next = Next::Idle;
+                self.give_back(segment.id, segment.size);
+                self.end_give_back();
                 None
             }
             _ => None,

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use packhorse_journal::sim::{Sim, SimDisk};
-use packhorse_journal::{Dir, FileName, Options};
+use packhorse_journal::{Checkpoints, Dir, FileName, Options};
 use packhorse_model::{
     Content, ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, Now, Overlay, QueueId, QueueName,
     QueueSettings, Reason, ShardId,
@@ -23,7 +23,9 @@ const B: QueueId = QueueId(2);
 const LARGE: LargeId = LargeId(0x1_0000_0001);
 
 fn open(disk: SimDisk) -> Sim {
-    let options = Options { segment_bytes: 16 * 1024, spare_segments: 0, ..Options::new(1, 2026) };
+    // The log alone; a checkpoint would be beside it.
+    let checkpoints = Checkpoints::never();
+    let options = Options { segment_bytes: 16 * 1024, spare_segments: 0, checkpoints, ..Options::new(1, 2026) };
     let (sim, _) = Sim::open(disk, &options, Now { mono_us: 0, wall_ms: 1_800_000_000_000 })
         .unwrap_or_else(|(error, _)| panic!("{error}"));
     sim

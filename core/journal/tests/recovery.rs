@@ -2,14 +2,15 @@
 #![cfg(feature = "sim")]
 
 use packhorse_journal::sim::{CrashMode, Sim, SimDisk};
-use packhorse_journal::{Dir, FileName, JournalError, Options, Report};
+use packhorse_journal::{Checkpoints, Dir, FileName, JournalError, Options, Report};
 use packhorse_model::{ContentFormat, Head, HeadFlags, Now, QueueId, QueueName, QueueSettings, ShardId};
 use packhorse_store::{Batch, Event, Load, Op, RESERVE, Recovered, Store, Stored};
 
 const QUEUE: QueueId = QueueId(1);
 
 fn options() -> Options {
-    Options { segment_bytes: 64 * 1024, spare_segments: 1, ..Options::new(1, 99) }
+    // The log alone is what is looked at here.
+    Options { segment_bytes: 64 * 1024, spare_segments: 1, checkpoints: Checkpoints::never(), ..Options::new(1, 99) }
 }
 
 fn start(disk: SimDisk) -> Result<(Sim, Report), JournalError> {
