@@ -22,8 +22,6 @@ const MAGIC: &[u8; 8] = b"phCHECKP";
 const SUMMED: usize = 136;
 /// Bytes in front of a section: length and sum.
 pub(crate) const SECTION_HEADER: usize = 8;
-/// Entries that a slice looks at, at most: well below a millisecond.
-const SLICE_ENTRIES: usize = 8192;
 /// Queues that a slice looks at.
 const SLICE_QUEUES: usize = 512;
 /// Bytes after which a slice ends.
@@ -300,12 +298,8 @@ impl Walk {
         self.listed.iter().chain(whole).map(|(id, _)| id)
     }
 
-    /// The next slice, appended to a section; work for well below a millisecond.
-    pub(crate) fn slice(&mut self, index: &mut Index, out: &mut Vec<u8>) {
-        self.slice_of(index, out, SLICE_ENTRIES);
-    }
-
-    fn slice_of(&mut self, index: &mut Index, out: &mut Vec<u8>, most: usize) {
+    /// The next slice, appended to a section: it looks at `most` entries, fewer if there are many queues or bytes.
+    pub(crate) fn slice(&mut self, index: &mut Index, out: &mut Vec<u8>, most: usize) {
         let (mut queues, mut entries) = (SLICE_QUEUES, most);
         while queues > 0 && entries > 0 && out.len() < SLICE_BYTES {
             queues -= 1;

@@ -23,18 +23,20 @@ pub struct Checkpoints {
     pub every_us: u64,
     /// At a stop in order, if anything has changed.
     pub at_stop: bool,
+    /// Entries that one slice of it looks at, at most: what is done at once under the log's lock, well below a millisecond.
+    pub slice_entries: usize,
 }
 
 impl Default for Checkpoints {
     fn default() -> Checkpoints {
-        Checkpoints { every_bytes: 256 << 20, every_us: 60_000_000, at_stop: true }
+        Checkpoints { every_bytes: 256 << 20, every_us: 60_000_000, at_stop: true, slice_entries: 8192 }
     }
 }
 
 impl Checkpoints {
     /// None is ever taken, and no segment is used again: for tests that look at a whole log.
     pub fn never() -> Checkpoints {
-        Checkpoints { every_bytes: u64::MAX, every_us: u64::MAX, at_stop: false }
+        Checkpoints { every_bytes: u64::MAX, every_us: u64::MAX, at_stop: false, ..Checkpoints::default() }
     }
 }
 
@@ -222,7 +224,7 @@ impl Checkpointer {
             Stage::Slices => {
                 let mut section = vec![0; SECTION_HEADER];
                 if !job.walk.done() {
-                    job.walk.slice(index, &mut section);
+                    job.walk.slice(index, &mut section, self.rules.slice_entries.max(1));
                 }
                 if job.walk.done() {
                     job.walk.moved(index, &mut section);

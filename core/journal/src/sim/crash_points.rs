@@ -4,7 +4,7 @@
 //! change nothing.
 
 use crate::bytes_io::Draw;
-use crate::io::{DiskOp, IoId};
+use crate::io::{DiskOp, FileName, IoId};
 use crate::log::Options;
 use crate::sim::model::{Model, Stuff};
 use crate::sim::{CrashMode, Sim, SimDisk, SimStore, When, Workload};
@@ -18,6 +18,10 @@ use std::collections::BTreeMap;
 pub struct Tally {
     /// Disk operations of the workload.
     pub disk_ops: u64,
+    /// Checkpoints that became safe.
+    pub checkpoints: u64,
+    /// Segments that were used again.
+    pub recycled: u64,
     /// Starts after a crash, each of them compared with the model.
     pub recoveries: u64,
     /// Comparisons that held, of workloads run at all.
@@ -69,6 +73,11 @@ pub fn crash_everywhere(workload: &Workload, seed: u64, points: Points) -> Tally
                 let (states, told) = (&player.states, player.told);
                 sim.step(&mut |disk, id, op| {
                     tally.disk_ops += 1;
+                    match op {
+                        DiskOp::Write { name: FileName::Checkpoint(_), offset: 0, .. } => tally.checkpoints += 1,
+                        DiskOp::Rename { from: FileName::Segment(_), .. } => tally.recycled += 1,
+                        _ => {}
+                    }
                     if points.has(tally.disk_ops) {
                         let point = Point { workload, seed, n: tally.disk_ops, states, told };
                         point.crash(disk, id, op, &mut tally);
@@ -222,7 +231,8 @@ impl Case<'_> {
 }
 
 fn options(workload: &Workload, seed: u64) -> Options {
-    Options { segment_bytes: workload.segment_bytes, spare_segments: 1, ..Options::new(workload.shards, seed) }
+    let Workload { shards, segment_bytes, checkpoints, .. } = *workload;
+    Options { segment_bytes, spare_segments: 1, checkpoints, ..Options::new(shards, seed) }
 }
 
 fn now() -> Now {

@@ -1,5 +1,6 @@
 //! The workloads of the crash points: each stresses another part of the journal.
 
+use crate::checkpointer::Checkpoints;
 use crate::sim::Player;
 use crate::sim::model::Stuff;
 use bytes::Bytes;
@@ -18,6 +19,8 @@ pub struct Workload {
     pub segment_bytes: u64,
     /// How much slower than usual the disk is: the slower, the more happens during a flush.
     pub slow: u64,
+    /// When checkpoints are taken.
+    pub checkpoints: Checkpoints,
     /// Turns.
     pub turns: u64,
     /// One turn. Turns go on counting after a crash.
@@ -26,7 +29,18 @@ pub struct Workload {
 
 /// All workloads.
 pub fn workloads() -> Vec<Workload> {
-    let base = Workload { name: "", shards: 1, segment_bytes: 64 * 1024, slow: 1, turns: 24, turn: small_confirms };
+    let checkpoints = Checkpoints::default();
+    let base = Workload {
+        name: "",
+        shards: 1,
+        segment_bytes: 64 * 1024,
+        slow: 1,
+        checkpoints,
+        turns: 24,
+        turn: small_confirms,
+    };
+    // Slices so small that much happens between them.
+    let often = |every_bytes, slice_entries| Checkpoints { every_bytes, slice_entries, ..checkpoints };
     vec![
         Workload { name: "small-confirms", ..base },
         Workload { name: "group-commit", shards: 3, slow: 4, turn: group_commit, ..base },
@@ -42,6 +56,43 @@ pub fn workloads() -> Vec<Workload> {
             slow: 8,
             turns: 5,
             turn: big_blocks,
+            ..base
+        },
+        Workload {
+            name: "segments-used-again",
+            segment_bytes: 16 * 1024,
+            checkpoints: often(20 * 1024, 2),
+            turns: 50,
+            turn: steady_flow,
+            ..base
+        },
+        Workload {
+            name: "checkpoints-during-changes",
+            shards: 2,
+            segment_bytes: 32 * 1024,
+            slow: 2,
+            checkpoints: often(12 * 1024, 5),
+            turns: 50,
+            turn: changes,
+            ..base
+        },
+        Workload {
+            name: "checkpoints-of-large-ones",
+            shards: 2,
+            segment_bytes: 16 * 1024,
+            checkpoints: often(16 * 1024, 1),
+            turns: 16,
+            turn: large_messages,
+            ..base
+        },
+        Workload {
+            name: "checkpoints-of-everything",
+            shards: 3,
+            segment_bytes: 16 * 1024,
+            slow: 2,
+            checkpoints: often(24 * 1024, 2),
+            turns: 30,
+            turn: everything,
             ..base
         },
         Workload { name: "everything", shards: 3, segment_bytes: 32 * 1024, slow: 2, turn: everything, ..base },
@@ -216,6 +267,74 @@ fn segment_changes(player: &mut Player, turn: u64) {
         let mut batch = Batch::default();
         batch.acknowledge(queue, entry.sequence);
         player.submit(0, batch);
+    }
+}
+
+/// A steady flow through two queues; a few messages stay, so that segments between those in use become free.
+fn steady_flow(player: &mut Player, turn: u64) {
+    let mut batch = Batch::default();
+    if turn < 2 {
+        create(player, &mut batch, 0, 1);
+    }
+    let queue = queue_of(player, &mut batch, 0, 1);
+    for _ in 0..3 {
+        let volatile = player.below(8) == 0;
+        enqueue(player, &mut batch, queue, 1_500, volatile);
+    }
+    player.submit(0, batch);
+    let mut batch = Batch::default();
+    let ids: Vec<QueueId> = player.state().queues().collect();
+    for queue in ids {
+        let all = player.state().sequences(queue);
+        // The oldest go; every seventh number stays for a long time.
+        let gone = all.iter().rev().skip(3).filter(|n| *n % 7 != 0 || turn % 20 == 19);
+        gone.for_each(|sequence| batch.acknowledge(queue, *sequence));
+    }
+    player.submit(0, batch);
+    if turn.is_multiple_of(5) {
+        let ids: Vec<QueueId> = player.state().queues().collect();
+        player.load(0, Load { queue: ids[0], level: 4, from: 0, count: 10, bytes: 100_000 });
+    }
+}
+
+/// Entries that are changed, moved, moved on and acknowledged while checkpoints are being taken.
+fn changes(player: &mut Player, turn: u64) {
+    let shard = (turn % 2) as u16;
+    let mut batch = Batch::default();
+    if turn < 4 || turn.is_multiple_of(16) {
+        create(player, &mut batch, shard, 2);
+    }
+    let queue = queue_of(player, &mut batch, shard, 2);
+    for _ in 0..4 {
+        let volatile = player.below(10) == 0;
+        enqueue(player, &mut batch, queue, 600, volatile);
+    }
+    player.submit(shard, batch);
+    for _ in 0..3 {
+        let mut batch = Batch::default();
+        let ids: Vec<QueueId> = player.state().queues().collect();
+        let queue = ids[player.below(ids.len() as u64) as usize];
+        let Some(entry) = some_entry(player, queue) else { continue };
+        match player.below(9) {
+            0 | 1 => {
+                let overlay = player.below(2) == 0;
+                let annotations = Bytes::from(vec![turn as u8; 12]);
+                let overlay = overlay.then(|| Box::new(Overlay { annotations, dead_letter: None }));
+                batch.push(Op::Redeliver { entry, deliveries: turn as u32 + 1, attempts: 1, overlay });
+            }
+            2..=4 => {
+                let to = ids[player.below(ids.len() as u64) as usize];
+                relocate(player, &mut batch, entry, to);
+            }
+            5 => batch.push(Op::DispatchMark { queue, first: entry.sequence / 256 * 256, count: 256 }),
+            6 if ids.len() > 2 && player.below(3) == 0 => batch.push(Op::QueueDelete { id: queue }),
+            7 => {
+                let settings = QueueSettings { delivery_limit: turn as u32, ..QueueSettings::default() };
+                batch.push(Op::QueueChange { id: queue, settings });
+            }
+            _ => batch.acknowledge(queue, entry.sequence),
+        }
+        player.submit(shard, batch);
     }
 }
 
