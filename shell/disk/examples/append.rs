@@ -1,6 +1,9 @@
 //! Appends messages with a window and acknowledges each once it is durable; prints rate, CPU and flush figures.
 //!
 //! `cargo run --release -p packhorse-disk --example append -- [--dir DIR] [--window N] [--batch N] [--size BYTES] [--seconds S]`
+//!
+//! With `--fill N --queues Q` it stores N messages in Q queues instead and ends as if killed: the next run's first line is
+//! what a start then takes. With `--fill 0` it only starts.
 
 use packhorse_disk::{DiskStore, OpenOptions, ShardStore};
 use packhorse_model::{ContentFormat, Head, HeadFlags, QueueId, QueueName, QueueSettings};
@@ -9,9 +12,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+const HEAD: Head = Head {
+    arrived_ms: 0,
+    ttl_ms: 0,
+    message_format: 0,
+    priority: 4,
+    flags: HeadFlags::PERSISTENT,
+    format: ContentFormat::Amqp10,
+};
+
 fn main() {
     let mut args = std::env::args().skip(1);
     let (mut dir, mut window, mut most, mut size, mut seconds) = (String::from("append-data"), 1000, 64, 1024, 3);
+    let (mut fill, mut queues) = (None, 1);
     while let Some(name) = args.next() {
         let value = args.next().unwrap_or_else(|| panic!("{name} needs a value"));
         match name.as_str() {
@@ -19,6 +32,8 @@ fn main() {
             "--window" => window = value.parse().expect("a number"),
             "--batch" => most = value.parse().expect("a number"),
             "--size" => size = value.parse().expect("a number"),
+            "--fill" => fill = Some(value.parse().expect("a number")),
+            "--queues" => queues = value.parse().expect("a number"),
             "--seconds" => seconds = value.parse().expect("a number"),
             _ => panic!("unknown option {name}"),
         }
@@ -27,8 +42,20 @@ fn main() {
     let wake = Arc::new(move |_| me.unpark());
     let (store, mut shards, report) =
         DiskStore::open(&OpenOptions::new(&dir, 1, 1), wake).unwrap_or_else(|e| panic!("{e}"));
-    println!("open: {} messages, {} MiB, {} ms", report.messages, report.bytes >> 20, report.recovery_ms);
+    println!(
+        "open: {} messages in {} queues, {} MiB, {} ms",
+        report.messages,
+        report.queues,
+        report.bytes >> 20,
+        report.recovery_ms
+    );
     let mut shard = shards.pop().expect("one shard");
+    if let Some(messages) = fill {
+        fill_queues(&mut shard, report.run, messages, queues, &vec![7u8; size]);
+        store.settle().unwrap_or_else(|f| panic!("{}", f.what));
+        // No stop in order: neither the empty block nor the checkpoint of one.
+        std::process::exit(0);
+    }
     let queue = QueueId(report.run);
     let mut batch = Batch::default();
     batch.push(Op::QueueCreate {
@@ -38,14 +65,6 @@ fn main() {
         reserved: u64::MAX / 2,
     });
     shard.submit(batch);
-    let head = Head {
-        arrived_ms: 0,
-        ttl_ms: 0,
-        message_format: 0,
-        priority: 4,
-        flags: HeadFlags::PERSISTENT,
-        format: ContentFormat::Amqp10,
-    };
     let body = vec![7u8; size];
     let before = cpu_us();
     let begin = Instant::now();
@@ -57,7 +76,7 @@ fn main() {
         let go_on = begin.elapsed() < Duration::from_secs(seconds);
         while go_on && sent - confirmed < window && batch.ops().len() < most {
             let body = batch.copy_body(&body);
-            batch.push(Op::Enqueue { queue, sequence: sent, head, content: Stored::Body(body), volatile: false });
+            batch.push(Op::Enqueue { queue, sequence: sent, head: HEAD, content: Stored::Body(body), volatile: false });
             sent += 1;
         }
         while acknowledged < confirmed {
@@ -100,6 +119,34 @@ fn main() {
     store.shutdown().unwrap_or_else(|f| panic!("{}", f.what));
 }
 
+/// Stores messages in queues, by turns.
+fn fill_queues(shard: &mut ShardStore, run: u64, messages: u64, queues: u64, body: &[u8]) {
+    if messages == 0 {
+        return;
+    }
+    let id = |n: u64| QueueId(run << 32 | (n + 1));
+    let mut batch = Batch::default();
+    for n in 0..queues {
+        let name = QueueName::new(&format!("run {run} queue {n}")).expect("a valid name");
+        let settings = QueueSettings::default();
+        batch.push(Op::QueueCreate { id: id(n), name, settings, reserved: messages });
+        if batch.ops().len() == 1024 {
+            shard.submit(std::mem::take(&mut batch));
+        }
+    }
+    for n in 0..messages {
+        let content = Stored::Body(batch.copy_body(body));
+        let (queue, sequence) = (id(n % queues), n / queues);
+        batch.push(Op::Enqueue { queue, sequence, head: HEAD, content, volatile: false });
+        if batch.ops().len() >= 128 || n + 1 == messages {
+            while shard.unflushed_bytes() > 16 << 20 {
+                std::thread::park_timeout(Duration::from_millis(10));
+            }
+            shard.submit(std::mem::take(&mut batch));
+        }
+    }
+}
+
 /// Stores a backlog and reads it back in pages.
 fn load_all(shard: &mut ShardStore, run: u64) {
     let queue = QueueId(run | 1 << 40);
@@ -110,21 +157,13 @@ fn load_all(shard: &mut ShardStore, run: u64) {
         settings: QueueSettings::default(),
         reserved: u64::MAX / 2,
     });
-    let head = Head {
-        arrived_ms: 0,
-        ttl_ms: 0,
-        message_format: 0,
-        priority: 4,
-        flags: HeadFlags::PERSISTENT,
-        format: ContentFormat::Amqp10,
-    };
     let body = [9u8; 1024];
     let begin = Instant::now();
     let messages = 200_000;
     let mut ticket = Ticket(0);
     for sequence in 0..messages {
         let content = Stored::Body(batch.copy_body(&body));
-        batch.push(Op::Enqueue { queue, sequence, head, content, volatile: false });
+        batch.push(Op::Enqueue { queue, sequence, head: HEAD, content, volatile: false });
         if batch.ops().len() == 128 || sequence + 1 == messages {
             while shard.unflushed_bytes() > 16 << 20 {
                 std::thread::park_timeout(Duration::from_millis(10));

@@ -7,5 +7,5 @@ mod files;
 mod store;
 
 pub use files::{Files, Lock};
-pub use packhorse_journal::JournalError as OpenError;
+pub use packhorse_journal::{Checkpoints, JournalError as OpenError};
 pub use store::{DiskStore, OpenOptions, OpenReport, ShardStore};

@@ -4,7 +4,7 @@
 //! without, and reports under the lock again: the lock is held for microseconds, never over a system call on a file.
 
 use crate::files::{Files, Lock};
-use packhorse_journal::{Encoded, IoId, IoResult, JournalError, Lane, Log, Options, recover};
+use packhorse_journal::{Checkpoints, Encoded, IoId, IoResult, JournalError, Lane, Log, Options, recover};
 use packhorse_model::{Now, ShardId};
 use packhorse_store::{Batch, Event, Failure, LargeOp, Load, LoadLarge, Recovered, Store, StoreStatus, Ticket};
 use std::path::PathBuf;
@@ -31,13 +31,15 @@ pub struct OpenOptions {
     pub spare_segments: u32,
     /// From the system's randomness: salts and a new store's identity are drawn from it.
     pub seed: u64,
+    /// When checkpoints are taken.
+    pub checkpoints: Checkpoints,
 }
 
 impl OpenOptions {
     /// The defaults.
     pub fn new(dir: impl Into<PathBuf>, shards: u16, seed: u64) -> OpenOptions {
-        let Options { shards, segment_bytes, spare_segments, seed } = Options::new(shards, seed);
-        OpenOptions { dir: dir.into(), shards, segment_bytes, spare_segments, seed }
+        let Options { shards, segment_bytes, spare_segments, seed, checkpoints } = Options::new(shards, seed);
+        OpenOptions { dir: dir.into(), shards, segment_bytes, spare_segments, seed, checkpoints }
     }
 }
 
@@ -250,6 +252,7 @@ impl DiskStore {
             segment_bytes: options.segment_bytes,
             spare_segments: options.spare_segments,
             seed: options.seed,
+            checkpoints: options.checkpoints,
         };
         let recovery = recover(&mut files, &journal, Now { mono_us: 0, wall_ms: wall })?;
         let report = OpenReport {
@@ -307,7 +310,7 @@ impl DiskStore {
         Ok(())
     }
 
-    /// Makes everything durable that was submitted, and stops.
+    /// Makes everything durable that was submitted, takes a checkpoint, and stops.
     ///
     /// # Errors
     /// The store had failed, or failed now.
@@ -315,6 +318,7 @@ impl DiskStore {
         let mut state = self.shared.lock();
         state.log.close();
         self.shared.flush.notify_all();
+        self.shared.side.notify_one();
         self.shared.wait_until(state, Log::settled)
     }
 
