@@ -100,6 +100,8 @@ impl Fold {
         for queue in self.queues.values_mut() {
             // One run after another for each level.
             queue.listed.sort_unstable();
+            let listed: u64 = queue.listed.iter().map(|range| range.1.wrapping_sub(range.0) & 0xffff_ffff).sum();
+            queue.entries.reserve(listed.min(1 << 22) as usize);
         }
         Ok(held)
     }
@@ -281,17 +283,29 @@ impl Fold {
     /// Ends the fold: fills the index, and answers what each of `shards` shards recovers, queues first.
     pub(crate) fn finish(self, index: &mut Index, shards: u16) -> (Vec<Vec<Recovered>>, u64) {
         let mut directory = Vec::with_capacity(self.queues.len() + 1);
-        let mut entries: Vec<Vec<Recovered>> = (0..shards).map(|_| Vec::new()).collect();
-        let mut total = 0;
+        let mut counts = vec![0; usize::from(shards)];
+        for (id, queue) in &self.queues {
+            let Facts { name, settings, next, reserved, .. } = queue.facts.clone();
+            directory.push(Recovered::Queue { id: *id, name, settings, next, reserved });
+            counts[usize::from(id.owner(shards).0)] += queue.entries.from(0).count();
+        }
+        directory.push(Recovered::NextQueueId(QueueId(self.next_queue)));
+        index.restore_next_queue(self.next_queue);
+        let total = counts.iter().sum::<usize>() as u64;
+        let told = counts.into_iter().map(|count| {
+            let mut told = Vec::with_capacity(directory.len() + count);
+            told.extend_from_slice(&directory);
+            told
+        });
+        let mut recovered: Vec<Vec<Recovered>> = told.collect();
+        drop(directory);
         for (id, mut queue) in self.queues {
             queue.facts.marks.tidy(0);
-            let Facts { name, settings, next, reserved, marks } = queue.facts.clone();
-            directory.push(Recovered::Queue { id, name, settings, next, reserved });
+            let marks = queue.facts.marks.clone();
             index.restore_queue(id, queue.facts);
-            let out = &mut entries[usize::from(id.owner(shards).0)];
+            let out = &mut recovered[usize::from(id.owner(shards).0)];
             let mut marks = marks.ranges.iter().peekable();
             for entry in queue.entries.into_live() {
-                total += 1;
                 let Folded { sequence, head, stored, deliveries, attempts, overlay, moved, .. } = entry;
                 while marks.next_if(|mark| mark.1 < sequence).is_some() {}
                 let marked = marks.peek().is_some_and(|mark| mark.0 <= sequence);
@@ -317,16 +331,6 @@ impl Fold {
                 })));
             }
         }
-        index.restore_next_queue(self.next_queue);
-        directory.push(Recovered::NextQueueId(QueueId(self.next_queue)));
-        let recovered = entries
-            .into_iter()
-            .map(|own| {
-                let mut all = directory.clone();
-                all.extend(own);
-                all
-            })
-            .collect();
         (recovered, total)
     }
 }

@@ -322,11 +322,16 @@ impl Index {
                     for id in queue.notes.into_values().filter_map(|note| note.large) {
                         release(&mut self.references, id.0, unlinks);
                     }
+                    // Entries of one segment mostly follow one another.
+                    let (mut segment, mut same) = (LARGE, 0);
                     for entry in queue.levels.into_iter().flat_map(|(_, line)| line.into_live()) {
-                        if !entry.large() {
-                            self.live.take(entry.place.segment, 1);
+                        if entry.place.segment != segment {
+                            self.forget(segment, std::mem::take(&mut same));
+                            segment = entry.place.segment;
                         }
+                        same += 1;
                     }
+                    self.forget(segment, same);
                 }
                 Record::Reserve { queue, up_to } => {
                     if let Some(queue) = self.queues.get_mut(&queue) {
@@ -339,6 +344,13 @@ impl Index {
         }
         self.live.add(content.segment, stored);
         Ok(())
+    }
+
+    /// So many entries are gone whose bodies lay in this segment.
+    fn forget(&mut self, segment: u32, entries: u64) {
+        if segment != LARGE && entries > 0 {
+            self.live.take(segment, entries);
+        }
     }
 
     fn relocate(&mut self, from: EntryKey, to: EntryKey, mut note: Note, unlinks: &mut Vec<LargeId>) {

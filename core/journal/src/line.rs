@@ -25,6 +25,11 @@ impl<T> Default for Line<T> {
 }
 
 impl<T: Item> Line<T> {
+    /// Makes room for so many more.
+    pub(crate) fn reserve(&mut self, more: usize) {
+        self.items.reserve(more);
+    }
+
     /// Puts an item at its place; one with the same sequence is replaced.
     pub(crate) fn insert(&mut self, item: T) {
         let sequence = item.sequence();

@@ -5,17 +5,20 @@ use packhorse_journal::sim::{Points, crash_everywhere, workloads};
 
 #[test]
 fn a_crash_at_any_disk_operation_leaves_a_durable_prefix() {
-    let (mut recoveries, mut failures) = (0, Vec::new());
+    let (mut recoveries, mut checkpoints, mut recycled, mut failures) = (0, 0, 0, Vec::new());
     let all = workloads();
     assert!(all.len() >= 6);
     for workload in &all {
         let tally = crash_everywhere(workload, 1, Points::All);
         assert!(tally.disk_ops > 20, "{}: {tally:?}", workload.name);
         recoveries += tally.recoveries;
+        checkpoints += tally.checkpoints;
+        recycled += tally.recycled;
         failures.extend(tally.failures);
     }
     assert!(failures.is_empty(), "{} failures, the first:\n{}", failures.len(), failures[0]);
     assert!(recoveries >= 2000, "only {recoveries} recoveries");
+    assert!(checkpoints >= 20 && recycled >= 10, "{checkpoints} checkpoints, {recycled} segments used again");
 }
 
 #[test]

@@ -40,13 +40,17 @@ fn options(dir: &Path) -> OpenOptions {
 }
 
 fn open(dir: &Path) -> Open {
+    open_with(&options(dir))
+}
+
+fn open_with(options: &OpenOptions) -> Open {
     let bell = Arc::new(Bell::default());
     let rings = bell.clone();
     let wake = Arc::new(move |_| {
         *rings.rung.lock().unwrap() = true;
         rings.rings.notify_all();
     });
-    let (store, shards, report) = DiskStore::open(&options(dir), wake).unwrap_or_else(|e| panic!("{e}"));
+    let (store, shards, report) = DiskStore::open(options, wake).unwrap_or_else(|e| panic!("{e}"));
     Open { store, shards, report, bell }
 }
 
@@ -348,6 +352,50 @@ fn shards_in_threads_of_their_own_lose_nothing_that_was_confirmed() {
         assert!((confirmed..=sent).contains(&n), "{n} of {confirmed} to {sent}");
         assert_eq!(there, (0..n).collect::<Vec<_>>());
     }
+}
+
+#[test]
+fn a_steady_flow_uses_its_files_again_and_a_start_reads_little() {
+    let dir = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints { every_bytes: 600 * 1024, slice_entries: 20, ..Checkpoints::default() };
+    let options = OpenOptions { checkpoints, ..options(dir.path()) };
+    for run in 0..3u64 {
+        let mut it = open_with(&options);
+        if run > 0 {
+            // What the first entries of each run and the last ones of the run before are.
+            assert_eq!(it.report.messages, 20 + run, "run {run}");
+        }
+        let mut ticket = Ticket(0);
+        for n in 0..600 {
+            let mut batch = Batch::default();
+            if run == 0 && n == 0 {
+                create(&mut batch, 2);
+            }
+            let sequence = run * RESERVE * 4 + n;
+            enqueue(&mut batch, 2, sequence, &body(sequence));
+            // The first of each run stays.
+            if n > 20 {
+                batch.acknowledge(QueueId(2), sequence - 20);
+            } else if run > 0 && n > 0 {
+                batch.acknowledge(QueueId(2), (run - 1) * RESERVE * 4 + 579 + n);
+            }
+            ticket = it.shards[0].submit(batch);
+            it.wait_durable(0, ticket);
+        }
+        assert!(ticket > Ticket(0));
+        let files = |folder: &str| std::fs::read_dir(dir.path().join(folder)).unwrap().count();
+        let all = files("journal") + files("pool");
+        // 600 messages of 4 KiB and more in segments of 256 KiB: a run fills ten at least.
+        assert!(all <= 20, "{all} files");
+        assert!(dir.path().join("ckpt.A").exists());
+        // Once without a stop in order.
+        if run == 1 {
+            drop(it);
+        } else {
+            it.store.shutdown().unwrap();
+        }
+    }
+    assert_eq!(open_with(&options).report.messages, 23);
 }
 
 #[test]
