@@ -29,7 +29,10 @@ fn main() -> ExitCode {
         workloads().into_iter().filter(|w| only.as_ref().is_none_or(|name| name == w.name)).collect();
     assert!(!chosen.is_empty(), "there is no workload {only:?}");
     let titles = ["disk ops", "checkpoints", "recycled", "recoveries", "failed"];
-    println!("{:28} {:>9} {:>11} {:>8} {:>11} {:>8}", "workload", titles[0], titles[1], titles[2], titles[3], titles[4]);
+    println!(
+        "{:28} {:>9} {:>11} {:>8} {:>11} {:>8}",
+        "workload", titles[0], titles[1], titles[2], titles[3], titles[4]
+    );
     let (mut passed, mut failures_of_all, mut recoveries) = (0, 0, 0);
     for workload in &chosen {
         let (mut ops, mut checkpoints, mut recycled, mut starts, mut failures) = (0, 0, 0, 0, Vec::new());

@@ -114,21 +114,8 @@ impl Header {
         if version != VERSION {
             return Some(Err(version));
         }
-        let header = Header {
-            store,
-            number,
-            salt,
-            run,
-            block,
-            chain,
-            place,
-            seen,
-            broker_ms,
-            wall_ms,
-            next_queue,
-            length,
-            sum,
-        };
+        let header =
+            Header { store, number, salt, run, block, chain, place, seen, broker_ms, wall_ms, next_queue, length, sum };
         Some(Ok(header))
     }
 }
@@ -149,15 +136,31 @@ pub(crate) struct Held {
 /// One fact of a checkpoint.
 #[derive(Debug)]
 pub(crate) enum Item<'a> {
-    Queue { id: QueueId, facts: Facts },
+    Queue {
+        id: QueueId,
+        facts: Facts,
+    },
     /// Entries that are live, and described by their Enqueue in the log.
-    Listed { queue: QueueId, ranges: Ranges<'a> },
+    Listed {
+        queue: QueueId,
+        ranges: Ranges<'a>,
+    },
     /// An entry with all that is to be known of it.
-    Entry { key: EntryKey, stored: Stored, note: Note },
+    Entry {
+        key: EntryKey,
+        stored: Stored,
+        note: Note,
+    },
     /// What happened to a listed entry.
-    Numbers { key: EntryKey, note: Note },
+    Numbers {
+        key: EntryKey,
+        note: Note,
+    },
     /// What an entry was that a block behind the covered one moves.
-    Moved { key: EntryKey, stored: Stored },
+    Moved {
+        key: EntryKey,
+        stored: Stored,
+    },
     Segment(Held),
 }
 
@@ -259,9 +262,16 @@ enum At {
     /// The queue after this one is next.
     After(Option<QueueId>),
     /// Entries of a level, from a number on.
-    Level { queue: QueueId, level: usize, from: Sequence },
+    Level {
+        queue: QueueId,
+        level: usize,
+        from: Sequence,
+    },
     /// Notes from a number on.
-    Notes { queue: QueueId, from: Sequence },
+    Notes {
+        queue: QueueId,
+        from: Sequence,
+    },
     Done,
 }
 
@@ -377,14 +387,7 @@ impl Walk {
         }
     }
 
-    fn notes(
-        &mut self,
-        index: &mut Index,
-        id: QueueId,
-        from: Sequence,
-        entries: &mut usize,
-        out: &mut Vec<u8>,
-    ) {
+    fn notes(&mut self, index: &mut Index, id: QueueId, from: Sequence, entries: &mut usize, out: &mut Vec<u8>) {
         self.at = At::After(Some(id));
         let Some(queue) = index.queue(id) else { return };
         let numbers: Vec<Sequence> =
@@ -677,8 +680,7 @@ mod tests {
     fn a_checkpoint_and_the_blocks_behind_it_are_the_whole_log() {
         let (mut moved, mut noted, mut between) = (0, 0, 0);
         for seed in 0..400 {
-            let mut history =
-                History { draw: Draw::new(seed), next: BTreeMap::new(), live: Vec::new(), queues: 0 };
+            let mut history = History { draw: Draw::new(seed), next: BTreeMap::new(), live: Vec::new(), queues: 0 };
             let all: Vec<Block> = (0..40).map(|n| history.block(n)).collect();
             let covered = history.below(40) as usize;
             let most = 1 + history.below(4) as usize;

@@ -13,6 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A file system that is full is asked again after this.
 const RETRY_US: u64 = 10_000_000;
+/// While flushes wait for space that a checkpoint may free, one is taken this often.
+const PRESSED_US: u64 = 1_000_000;
 
 /// When checkpoints are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,6 +158,19 @@ impl Checkpointer {
     pub(crate) fn block(&mut self, bytes: u64, batches: bool) {
         self.bytes += bytes;
         self.changed |= batches;
+    }
+
+    /// Whether one is to be begun now, because flushes wait for space: it frees something by what it holds, or by making
+    /// the one before the older of two, which is needed for fewer `segments`.
+    pub(crate) fn pressed(&self, now_us: u64, segments: &BTreeMap<u32, Kept>) -> bool {
+        let waiting = || match &self.newest {
+            Some(newest) => segments.keys().any(|id| !newest.needs(*id)),
+            None => false,
+        };
+        self.job.is_none()
+            && now_us >= self.begun_us.saturating_add(PRESSED_US)
+            && self.rules.every_us < u64::MAX
+            && (self.changed || waiting())
     }
 
     /// Whether one is to be begun now; `stop`: the log is being stopped in order and has nothing else left to do.

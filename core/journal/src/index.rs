@@ -389,7 +389,14 @@ impl Index {
     }
 
     /// Puts a recovered entry of a queue that was put in before back.
-    pub(crate) fn restore(&mut self, queue: QueueId, level: u8, sequence: Sequence, stored: Stored, note: Option<Note>) {
+    pub(crate) fn restore(
+        &mut self,
+        queue: QueueId,
+        level: u8,
+        sequence: Sequence,
+        stored: Stored,
+        note: Option<Note>,
+    ) {
         let Some(queue) = self.queues.get_mut(&queue) else { return };
         let entry = match stored {
             Stored::Body { place, length, crc } => {

@@ -454,10 +454,11 @@ impl Log {
             self.supply.want(block::UNIT, self.next_block, now.mono_us);
         }
         // What flushes wait for comes first; then checkpoints and all else, turn and turn about.
-        if self.blocked.is_none() && std::mem::take(&mut self.checkpoint_next) {
-            if let Some(op) = self.next_checkpoint_io(now) {
-                return Some((Work::Checkpoint, op));
-            }
+        if self.blocked.is_none()
+            && std::mem::take(&mut self.checkpoint_next)
+            && let Some(op) = self.next_checkpoint_io(now)
+        {
+            return Some((Work::Checkpoint, op));
         }
         self.checkpoint_next = true;
         if let Some((id, op)) = self.large.next_io(&self.store, now.mono_us) {
@@ -473,7 +474,10 @@ impl Log {
     }
 
     fn next_checkpoint_io(&mut self, now: Now) -> Option<DiskOp> {
-        if self.checkpoints.due(now.mono_us, self.stopping()) {
+        let pressed = self.blocked.is_some() && self.supply.full();
+        if self.checkpoints.due(now.mono_us, self.stopping())
+            || (pressed && self.checkpoints.pressed(now.mono_us, &self.segments))
+        {
             let moment = Moment {
                 store: self.store,
                 run: self.run,

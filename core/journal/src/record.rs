@@ -418,9 +418,7 @@ fn decode(code: u8, flags: u8, body: &[u8]) -> Result<Record<'_>, Malformed> {
             };
             Record::Enqueue { queue, sequence, head, content, volatile: flags & VOLATILE != 0 }
         }
-        code::ACKNOWLEDGE => {
-            Record::Acknowledge { queue: QueueId(r.u64()?), ranges: Ranges::new(r)? }
-        }
+        code::ACKNOWLEDGE => Record::Acknowledge { queue: QueueId(r.u64()?), ranges: Ranges::new(r)? },
         code::REDELIVER => Record::Redeliver {
             entry: key(&mut r)?,
             deliveries: r.u32()?,

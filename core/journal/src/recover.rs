@@ -173,8 +173,7 @@ pub fn recover(disk: &mut dyn BlockingDisk, options: &Options, now: Now) -> Resu
     let (recovered, messages) = fold.finish(&mut index, options.shards);
     let report = Report { messages, queues, blocks, bytes, torn, orphans };
     let seed = draw.next();
-    let checkpoints =
-        Checkpointer::new(options.checkpoints, seed, summary, kept.exist, tail_bytes, now.mono_us);
+    let checkpoints = Checkpointer::new(options.checkpoints, seed, summary, kept.exist, tail_bytes, now.mono_us);
     let log = Log::new(Beginning {
         store,
         run,
@@ -297,11 +296,8 @@ impl Checkpoint {
             disk.run(DiskOp::Sync { name })?;
             disk.run(DiskOp::Uncache { name })?;
             let bytes = disk.read(name, 0, UNIT as u32)?;
-            let other = |found| JournalError::OtherFormat {
-                file: name.to_string(),
-                found,
-                known: format!("format {VERSION}"),
-            };
+            let other =
+                |found| JournalError::OtherFormat { file: name.to_string(), found, known: format!("format {VERSION}") };
             match Header::decode(&bytes) {
                 None => {}
                 Some(Err(version)) => return Err(other(format!("format {version}"))),
@@ -510,7 +506,9 @@ impl Files {
                     files.unused.push((name, size));
                     continue;
                 }
-                HeaderState::Damaged if newest.is_some_and(|n| matches!(name, FileName::Segment(id) if !n.needs(id))) => {
+                HeaderState::Damaged
+                    if newest.is_some_and(|n| matches!(name, FileName::Segment(id) if !n.needs(id))) =>
+                {
                     files.unused.push((name, size));
                     continue;
                 }
@@ -602,12 +600,7 @@ struct Scan<'a, 'd> {
 
 impl<'a, 'd> Scan<'a, 'd> {
     /// `fold`: what came before; `checkpoint`: where the first block is, if it is not the log's first.
-    fn new(
-        disk: &'a mut Disk<'d>,
-        segments: &'a [Found],
-        fold: Fold,
-        checkpoint: Option<&Header>,
-    ) -> Scan<'a, 'd> {
+    fn new(disk: &'a mut Disk<'d>, segments: &'a [Found], fold: Fold, checkpoint: Option<&Header>) -> Scan<'a, 'd> {
         // What a start has cut had been read whole by that start, and what a checkpoint knows of is safe.
         let cut = segments.iter().filter(|s| s.header.cut).map(|s| s.header.first - 1).max().unwrap_or(0);
         let first = checkpoint.map_or(UNIT, |h| u64::from(h.place.offset));

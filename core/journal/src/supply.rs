@@ -194,7 +194,8 @@ impl Supply {
             }
         }
         let salt = self.draw.next() as u32;
-        let header = SegmentHeader { store: self.store, id, salt, run: self.run, cut, first, size, covers: self.covers };
+        let header =
+            SegmentHeader { store: self.store, id, salt, run: self.run, cut, first, size, covers: self.covers };
         steps.push_back(DiskOp::Write { name, offset: 0, pieces: vec![Bytes::from(header.encode())], sync: true });
         steps.push_back(DiskOp::SyncDir { dir: Dir::Journal });
         if spare.is_some() {
@@ -243,6 +244,11 @@ impl Supply {
     /// Whether nothing is being done about the next segment.
     pub(crate) fn idle(&self) -> bool {
         matches!(self.next, Next::Idle)
+    }
+
+    /// Whether the file system was full when a segment was to be made.
+    pub(crate) fn full(&self) -> bool {
+        matches!(self.next, Next::Full { .. })
     }
 
     /// Whether a segment is ready.

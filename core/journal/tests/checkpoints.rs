@@ -19,7 +19,8 @@ const HEAD: Head = Head {
 };
 
 fn options() -> Options {
-    let checkpoints = Checkpoints { every_bytes: 40 * 1024, at_stop: false, slice_entries: 7, ..Checkpoints::default() };
+    let checkpoints =
+        Checkpoints { every_bytes: 40 * 1024, at_stop: false, slice_entries: 7, ..Checkpoints::default() };
     Options { segment_bytes: SEGMENT, spare_segments: 1, checkpoints, ..Options::new(1, 31) }
 }
 
@@ -50,7 +51,11 @@ fn flow(sim: &Sim, from: u64, to: u64, stay: impl Fn(u64) -> bool, look: &mut dy
             batch.acknowledge(QUEUE, old);
         }
         handle.submit(batch);
-        while !sim.quiet() && sim.step(&mut |_, _, op| look(op)) {}
+        for _ in 0..10_000 {
+            if sim.quiet() || !sim.step(&mut |_, _, op| look(op)) {
+                break;
+            }
+        }
     }
     // What goes on in the background, too.
     let end = sim.now().mono_us + 100_000;
@@ -130,12 +135,26 @@ fn a_steady_flow_keeps_the_directory_small_and_a_start_short() {
     assert!(recycled >= 100 && created < 20, "{recycled} used again, {created} new");
     assert!(sim.handle(ShardId(0)).status().segments <= 6);
     let disk = sim.disk().crash(CrashMode::Torn(512), 3);
-    let size: usize =
-        Slot::ALL.iter().filter_map(|s| disk.content(FileName::Checkpoint(*s))).map(<[u8]>::len).sum();
+    let size: usize = Slot::ALL.iter().filter_map(|s| disk.content(FileName::Checkpoint(*s))).map(<[u8]>::len).sum();
     assert!(size < 40_000, "{size} bytes of checkpoints");
     let (sim, report) = started(disk);
     assert_eq!(entries(&sim), left(1000, never));
     assert!(report.blocks < 60, "{report:?}");
+}
+
+#[test]
+fn a_full_disk_goes_on_with_what_checkpoints_free() {
+    // None is due for a long time but for the want of space.
+    let checkpoints = Checkpoints { every_bytes: 1 << 40, every_us: 1 << 50, ..options().checkpoints };
+    let (sim, _) = Sim::open(SimDisk::new(1), &Options { checkpoints, ..options() }, Now::default())
+        .unwrap_or_else(|(error, _)| panic!("{error}"));
+    flow(&sim, 0, 40, never, &mut |_| {});
+    sim.with_disk(|disk| disk.set_free_bytes(Some(0)));
+    flow(&sim, 40, 300, never, &mut |_| {});
+    assert_eq!(sim.handle(ShardId(0)).unflushed_bytes(), 0, "nothing waits for space");
+    let mut disk = sim.disk().crash(CrashMode::Torn(512), 1);
+    disk.set_free_bytes(None);
+    assert_eq!(entries(&started(disk).0), left(300, never));
 }
 
 #[test]
@@ -282,6 +301,48 @@ fn damage_behind_a_checkpoint_is_told_from_a_torn_tail() {
 }
 
 #[test]
+fn a_block_that_a_checkpoint_has_seen_was_confirmed() {
+    let (sim, _) = started(SimDisk::new(1));
+    sim.with_disk(|disk| disk.set_slow(3));
+    let mut handle = sim.handle(ShardId(0));
+    let mut tried = 0;
+    for sequence in 0..150 {
+        let mut batch = Batch::default();
+        if sequence == 0 {
+            let (name, settings) = (QueueName::new("orders").unwrap(), QueueSettings::default());
+            batch.push(Op::QueueCreate { id: QUEUE, name, settings, reserved: RESERVE });
+        }
+        let content = Stored::Body(batch.copy_body(&body(sequence)));
+        batch.push(Op::Enqueue { queue: QUEUE, sequence, head: HEAD, content, volatile: false });
+        handle.submit(batch);
+        for _ in 0..3 {
+            sim.step(&mut |_, _, _| {});
+            let disk = sim.disk().crash(CrashMode::Lose, 0);
+            // The newest that is whole on the medium: covered and seen block.
+            let number = |bytes: &[u8], at| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+            let headers = Slot::ALL.iter().filter_map(|s| disk.content(FileName::Checkpoint(*s)));
+            let headers = headers.filter(|bytes| bytes.len() > 4096 && bytes[0] != 0);
+            let newest = headers.map(|b| (number(b, 32), number(b, 48), number(b, 56))).max();
+            let Some((_, covered, seen)) = newest.filter(|(_, covered, seen)| seen > covered) else { continue };
+            let mut lost = disk.clone();
+            for name in disk.names().filter(|n| n.dir() == Dir::Journal) {
+                for (unit, bytes) in disk.content(name).unwrap().chunks(4096).enumerate() {
+                    if bytes[..4] == *b"phBK" && number(bytes, 8) >= seen {
+                        lost.damage(name, unit * 4096, |bytes| bytes[..4096].fill(0));
+                    }
+                }
+            }
+            let (_, report) = started(disk);
+            assert!(report.blocks >= seen - covered);
+            tried += 1;
+            let (error, _) = start(lost).err().expect("a block that was confirmed is gone");
+            assert!(matches!(error, JournalError::Damaged { .. }), "{error}");
+        }
+    }
+    assert!(tried > 10, "{tried}");
+}
+
+#[test]
 fn a_stop_in_order_leaves_nothing_to_read() {
     let at_stop = |disk| {
         let checkpoints = Checkpoints { at_stop: true, ..options().checkpoints };
@@ -365,8 +426,8 @@ fn a_failed_step_of_a_checkpoint_ends_the_store_and_a_full_disk_puts_it_off() {
 #[test]
 fn strangers_checkpoints_are_named() {
     let (disk, [newest, _]) = flowed(never);
-    let (other, _) =
-        Sim::open(SimDisk::new(5), &Options { seed: 1, ..options() }, Now::default()).unwrap_or_else(|(e, _)| panic!("{e}"));
+    let (other, _) = Sim::open(SimDisk::new(5), &Options { seed: 1, ..options() }, Now::default())
+        .unwrap_or_else(|(e, _)| panic!("{e}"));
     flow(&other, 0, 60, never, &mut |_| {});
     let other = other.disk().crash(CrashMode::Lose, 0);
     let stranger = other.content(FileName::Checkpoint(Slot::A)).map(<[u8]>::to_vec);

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use packhorse_journal::sim::{Sim, SimDisk};
-use packhorse_journal::{Checkpoints, Dir, FileName, Options};
+use packhorse_journal::{Checkpoints, Dir, FileName, Options, Slot};
 use packhorse_model::{
     Content, ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, Now, Overlay, QueueId, QueueName,
     QueueSettings, Reason, ShardId,
@@ -18,13 +18,25 @@ const FILES: [(FileName, &[u8]); 5] = [
     (FileName::Large(0x1_0000_0001), include_bytes!("fixtures/v1/0000000100000001")),
 ];
 
+const CHECKPOINTS: [(FileName, &[u8]); 2] = [
+    (FileName::Checkpoint(Slot::A), include_bytes!("fixtures/v1/ckpt.A")),
+    (FileName::Checkpoint(Slot::B), include_bytes!("fixtures/v1/ckpt.B")),
+];
+
 const A: QueueId = QueueId(1);
 const B: QueueId = QueueId(2);
 const LARGE: LargeId = LargeId(0x1_0000_0001);
 
+/// Only at a stop, where it does not change the log.
+const AT_STOP: Checkpoints =
+    Checkpoints { every_bytes: u64::MAX, every_us: u64::MAX, at_stop: true, slice_entries: 100 };
+
 fn open(disk: SimDisk) -> Sim {
-    // The log alone; a checkpoint would be beside it.
-    let checkpoints = Checkpoints::never();
+    // The log alone.
+    open_with(disk, Checkpoints::never())
+}
+
+fn open_with(disk: SimDisk, checkpoints: Checkpoints) -> Sim {
     let options = Options { segment_bytes: 16 * 1024, spare_segments: 0, checkpoints, ..Options::new(1, 2026) };
     let (sim, _) = Sim::open(disk, &options, Now { mono_us: 0, wall_ms: 1_800_000_000_000 })
         .unwrap_or_else(|(error, _)| panic!("{error}"));
@@ -58,8 +70,8 @@ fn settings() -> QueueSettings {
 }
 
 /// One record of each kind that is written today, over two starts.
-fn history() -> SimDisk {
-    let sim = open(SimDisk::new(1));
+fn history(checkpoints: Checkpoints) -> SimDisk {
+    let sim = open_with(SimDisk::new(1), checkpoints);
     let mut handle = sim.handle(ShardId(0));
     handle.large(LargeOp::Begin { id: LARGE });
     handle.large(LargeOp::Chunk { id: LARGE, bytes: Bytes::from(vec![7; 70_000]) });
@@ -92,14 +104,25 @@ fn history() -> SimDisk {
     batch.push(Op::QueueCreate { id, name, settings: QueueSettings::default(), reserved: RESERVE });
     batch.push(Op::QueueDelete { id });
     handle.submit(batch);
-    open(sim.stop()).stop()
+    open_with(sim.stop(), checkpoints).stop()
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "new bytes are left beside the build for whoever makes a new version")]
 fn the_same_history_makes_the_same_bytes() {
-    let disk = history();
-    for (name, kept) in FILES {
+    same_bytes(&history(Checkpoints::never()), &FILES);
+}
+
+#[test]
+fn the_same_history_makes_the_same_checkpoints() {
+    let disk = history(AT_STOP);
+    same_bytes(&disk, &CHECKPOINTS);
+    // And with them the same is found, though the log before them is not looked at.
+    check(open(disk), 3);
+}
+
+#[expect(clippy::disallowed_methods, reason = "new bytes are left beside the build for whoever makes a new version")]
+fn same_bytes(disk: &SimDisk, files: &[(FileName, &[u8])]) {
+    for (name, kept) in files.iter().copied() {
         let written = disk.content(name).expect("the file is there");
         // Segments are kept without the zeros at their end.
         let end = written.iter().rposition(|b| *b != 0).map_or(0, |at| at + 1);
@@ -122,9 +145,17 @@ fn version_1_is_read() {
         }
         disk.plant(name, Some(content));
     }
-    let sim = open(disk);
+    check(open(disk.clone()), 3);
+    // A program that takes checkpoints goes on with it.
+    let disk = open_with(disk, AT_STOP).stop();
+    assert!(disk.content(FileName::Checkpoint(Slot::A)).is_some());
+    check(open_with(disk, AT_STOP), 4);
+}
+
+/// What the history leaves, seen by this start.
+fn check(sim: Sim, run: u64) {
     let mut handle = sim.handle(ShardId(0));
-    assert_eq!(handle.run(), 3);
+    assert_eq!(handle.run(), run);
     let mut found = Vec::new();
     while handle.recover(100, &mut found) {}
     let queue = |id, name: &str, reserved| Recovered::Queue {
@@ -144,9 +175,9 @@ fn version_1_is_read() {
         Recovered::Entry(Box::new(RecoveredEntry { key, head, content, deliveries, attempts, marked, overlay }))
     };
     let expected = [
-        // Three starts have reserved numbers, this one among them.
-        queue(A, "orders", 3 * RESERVE),
-        queue(B, "graveyard", 5 * RESERVE),
+        // Each start has reserved numbers, this one among them.
+        queue(A, "orders", run * RESERVE),
+        queue(B, "graveyard", (run + 2) * RESERVE),
         Recovered::NextQueueId(QueueId(4)),
         entry(A, 2, 4, Some(6), true, (3, 2), None),
         entry(A, 4, 9, Some(6), false, (0, 0), None),

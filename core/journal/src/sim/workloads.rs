@@ -74,7 +74,6 @@ pub fn workloads() -> Vec<Workload> {
             checkpoints: often(12 * 1024, 5),
             turns: 50,
             turn: changes,
-            ..base
         },
         Workload {
             name: "checkpoints-of-large-ones",
@@ -93,7 +92,6 @@ pub fn workloads() -> Vec<Workload> {
             checkpoints: often(24 * 1024, 2),
             turns: 30,
             turn: everything,
-            ..base
         },
         Workload { name: "everything", shards: 3, segment_bytes: 32 * 1024, slow: 2, turn: everything, ..base },
     ]
