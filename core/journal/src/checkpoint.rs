@@ -24,6 +24,9 @@ const SUMMED: usize = 136;
 pub(crate) const SECTION_HEADER: usize = 8;
 /// Queues that a slice looks at.
 const SLICE_QUEUES: usize = 512;
+/// A look at an entry of a queue with notes, and at a note, count as so many entries: they are searched for.
+const SEARCH_COST: usize = 4;
+const NOTE_COST: usize = 8;
 /// Bytes after which a slice ends.
 const SLICE_BYTES: usize = 128 * 1024;
 
@@ -361,12 +364,13 @@ impl Walk {
         let mut ranges: Vec<(Sequence, Sequence)> = Vec::new();
         // Entries of one segment mostly follow one another.
         let (mut segment, mut same) = (0, 0);
+        let cost = if queue.notes.is_empty() { 1 } else { SEARCH_COST };
         for entry in line.from(from) {
             if *entries == 0 {
                 self.at = At::Level { queue: id, level, from: entry.sequence };
                 break;
             }
-            *entries -= 1;
+            *entries = entries.saturating_sub(cost);
             let Said::Listed(place) = queue.said(entry, self.boundary) else { continue };
             match ranges.last_mut() {
                 Some(last) if last.1 + 1 == entry.sequence => last.1 = entry.sequence,
@@ -390,14 +394,18 @@ impl Walk {
     fn notes(&mut self, index: &mut Index, id: QueueId, from: Sequence, entries: &mut usize, out: &mut Vec<u8>) {
         self.at = At::After(Some(id));
         let Some(queue) = index.queue(id) else { return };
-        let numbers: Vec<Sequence> =
-            queue.notes.range((Bound::Included(from), Bound::Unbounded)).take(*entries + 1).map(|(n, _)| *n).collect();
+        let numbers: Vec<Sequence> = queue
+            .notes
+            .range((Bound::Included(from), Bound::Unbounded))
+            .take(*entries / NOTE_COST + 2)
+            .map(|(n, _)| *n)
+            .collect();
         for sequence in numbers {
             if *entries == 0 || out.len() >= SLICE_BYTES {
                 self.at = At::Notes { queue: id, from: sequence };
                 return;
             }
-            *entries -= 1;
+            *entries = entries.saturating_sub(NOTE_COST);
             let Some(entry) = queue.find(sequence) else { continue };
             let key = EntryKey { queue: id, sequence };
             match queue.said(&entry, self.boundary) {
