@@ -246,11 +246,6 @@ impl Supply {
         matches!(self.next, Next::Idle)
     }
 
-    /// Whether the file system was full when a segment was to be made.
-    pub(crate) fn full(&self) -> bool {
-        matches!(self.next, Next::Full { .. })
-    }
-
     /// Whether a segment is ready.
     pub(crate) fn ready(&self) -> bool {
         matches!(self.next, Next::Ready(_))

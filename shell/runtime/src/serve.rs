@@ -246,7 +246,9 @@ fn open_store(
             let said = if said.contains(&dir) { said } else { format!("in {dir}: {said}") };
             match e {
                 OpenError::InUse { .. } => ExitReason::InUse(said),
-                OpenError::OtherFormat { .. } | OpenError::Damaged { .. } => ExitReason::Data(said),
+                OpenError::OtherFormat { .. } | OpenError::Damaged { .. } | OpenError::CheckpointLost { .. } => {
+                    ExitReason::Data(said)
+                }
                 OpenError::Fault { .. } | OpenError::NoSpace { .. } => ExitReason::Storage(said),
             }
         });

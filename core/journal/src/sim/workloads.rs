@@ -71,7 +71,7 @@ pub fn workloads() -> Vec<Workload> {
             shards: 2,
             segment_bytes: 32 * 1024,
             slow: 2,
-            checkpoints: often(12 * 1024, 5),
+            checkpoints: often(12 * 1024, 16),
             turns: 50,
             turn: changes,
         },
