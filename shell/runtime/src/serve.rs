@@ -301,7 +301,15 @@ fn start_shards(
     let broker = Arc::new(config.broker.clone());
     let (low, high) = uuid::Uuid::new_v4().as_u64_pair();
     let seed = Seed(low, high);
-    let limits = Limits { connections: config.max_connections, linger: LINGER };
+    let connections = connections_within(config.max_connections, descriptors());
+    if connections < config.max_connections {
+        tracing::info!(
+            "at most {connections} connections instead of amqp.max_connections = {}: a process has {} descriptors here, and the store needs its share (ulimit -n)",
+            config.max_connections,
+            descriptors().unwrap_or_default()
+        );
+    }
+    let limits = Limits { connections, linger: LINGER };
     doors
         .into_iter()
         .zip(handles)
@@ -460,11 +468,38 @@ fn install_panic_hook() {
     }));
 }
 
+/// Descriptors that the process may have; `None`: any number.
+fn descriptors() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+}
+
+/// Connections that leave descriptors for the store, listeners and management: a segment that cannot be created because
+/// peers have them all would end the broker.
+fn connections_within(wanted: usize, descriptors: Option<u64>) -> usize {
+    /// For segments, large messages, checkpoints and HTTP; of a small limit, half.
+    const OTHERS: u64 = 512;
+    let Some(all) = descriptors else { return wanted };
+    let room = all.saturating_sub(OTHERS.min(all / 2));
+    wanted.min(usize::try_from(room).unwrap_or(usize::MAX)).max(1)
+}
+
 /// Every connection is a descriptor; the soft limit is often 1,024.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum && setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_err() {
         tracing::debug!("the limit of open files stays at {current:?}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn connections_leave_descriptors_for_the_store() {
+        assert_eq!(super::connections_within(16_384, None), 16_384);
+        assert_eq!(super::connections_within(16_384, Some(1 << 20)), 16_384);
+        assert_eq!(super::connections_within(16_384, Some(4096)), 4096 - 512);
+        assert_eq!(super::connections_within(16_384, Some(60)), 30);
+        assert_eq!(super::connections_within(16_384, Some(1)), 1);
     }
 }

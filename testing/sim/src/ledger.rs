@@ -126,8 +126,9 @@ impl Ledger {
             }
             Some(last) => {
                 let least = match last.ended {
-                    // Marks tell that it may have been delivered, not how often since the last durable number.
-                    Ended::Cut | Ended::Accepted if last.crashes < crashes => last.count.max(1),
+                    // A return has no reply: a crash may lose its record. Marks then tell that the message may have been
+                    // delivered, not how often since the last durable number.
+                    Ended::Cut | Ended::Accepted | Ended::Failed if last.crashes < crashes => last.count.max(1),
                     Ended::Released => last.count,
                     Ended::Failed | Ended::Cut | Ended::Accepted => last.count + 1,
                     Ended::Open => {

@@ -6,8 +6,8 @@ use crate::ledger::{Ended, Ledger, Totals};
 use crate::pipe::{Arrival, Pipes, Way};
 use crate::script::{Scripted, Task};
 use packhorse_broker::{Config, Effect, Endpoint, Input, Lost, Node};
-use packhorse_journal::Options;
 use packhorse_journal::sim::{CrashMode, Sim, SimDisk, SimStore};
+use packhorse_journal::{Checkpoints, Options};
 use packhorse_model::{ConnectionId, Now, Seed, ShardId};
 use std::collections::BTreeMap;
 
@@ -89,7 +89,10 @@ fn now_at(us: u64) -> Now {
 }
 
 fn journal_options(settings: &Settings) -> Options {
-    Options { segment_bytes: 1 << 20, spare_segments: 1, ..Options::new(settings.shards, settings.seed) }
+    // Small, so that segments fill, checkpoints are taken and segments are used again within a world.
+    let (segment_bytes, every_bytes) = if settings.seed % 2 == 0 { (256 << 10, 400 << 10) } else { (1 << 20, 2 << 20) };
+    let checkpoints = Checkpoints { every_bytes, every_us: 300_000, slice_entries: 16, ..Checkpoints::default() };
+    Options { segment_bytes, spare_segments: 1, checkpoints, ..Options::new(settings.shards, settings.seed) }
 }
 
 /// Runs the world of these settings to its end.
