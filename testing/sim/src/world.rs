@@ -90,7 +90,8 @@ fn now_at(us: u64) -> Now {
 
 fn journal_options(settings: &Settings) -> Options {
     // Small, so that segments fill, checkpoints are taken and segments are used again within a world.
-    let (segment_bytes, every_bytes) = if settings.seed % 2 == 0 { (256 << 10, 400 << 10) } else { (1 << 20, 2 << 20) };
+    let (segment_bytes, every_bytes) =
+        if settings.seed.is_multiple_of(2) { (256 << 10, 400 << 10) } else { (1 << 20, 2 << 20) };
     let checkpoints = Checkpoints { every_bytes, every_us: 300_000, slice_entries: 16, ..Checkpoints::default() };
     Options { segment_bytes, spare_segments: 1, checkpoints, ..Options::new(settings.shards, settings.seed) }
 }
