@@ -60,6 +60,24 @@ impl Payload<'_> {
     }
 }
 
+/// A whole delivery that waits until its file, or that of one before it on the same link, is synced.
+#[derive(Debug)]
+pub(crate) struct Behind {
+    pub(crate) delivery: u32,
+    pub(crate) settled: bool,
+    pub(crate) head: Head,
+    pub(crate) payload: Payload<'static>,
+    /// Its file is not synced yet.
+    pub(crate) unsynced: bool,
+}
+
+impl Behind {
+    /// Whether its content is this file.
+    pub(crate) fn is_file(&self, file: LargeId) -> bool {
+        matches!(self.payload, Payload::Large { id, .. } if id == file)
+    }
+}
+
 /// From a queue to a link.
 #[derive(Debug)]
 pub(crate) enum Answer {

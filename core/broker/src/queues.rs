@@ -7,6 +7,7 @@
 
 mod bodies;
 mod dead_letters;
+mod orphans;
 mod requests;
 
 use crate::confirms::Confirms;
@@ -106,6 +107,7 @@ pub(crate) struct Queues {
     next_token: u64,
     /// Who streams a large message in.
     pub(crate) large_writers: Map<LargeId, LinkRef>,
+    orphans: Vec<orphans::Orphan>,
 
     /// The store is behind: producers get no new credit.
     pub(crate) behind: bool,
@@ -157,6 +159,7 @@ impl Queues {
             large_readers: seed.map(),
             next_token: 1,
             large_writers: seed.map(),
+            orphans: Vec::new(),
             behind: false,
             starved: Vec::new(),
             names: seed.map(),

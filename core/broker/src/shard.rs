@@ -346,6 +346,7 @@ impl<S: Store> Shard<S> {
                 Event::LargeSynced { id, length } => {
                     if let Some(to) = self.queues.large_writers.remove(&id) {
                         self.link(to, |c, queues| c.large_synced(queues, to, id, length));
+                        self.queues.orphan_synced(id);
                     }
                 }
                 Event::LargeLoaded { token, bytes } => {
@@ -464,7 +465,7 @@ impl<S: Store> Shard<S> {
         }
         // From here on the store is waited for, and its word starts a turn.
         self.stop_deadline_us = None;
-        if self.queues.all_durable() {
+        if self.queues.all_durable() && !self.queues.has_orphans() {
             self.stopped = true;
             out.push(Effect::Stopped);
         }

@@ -31,6 +31,8 @@ struct Shard {
     durable: Ticket,
     waiting: VecDeque<Waiting>,
     events: Vec<Event>,
+    /// Large messages that are safe once the disk is waited for.
+    syncing: Vec<Event>,
     recovered: Option<Cursor>,
 }
 
@@ -157,6 +159,8 @@ impl World {
         if self.failed {
             return 0;
         }
+        let mut synced = core::mem::take(&mut self.shards[shard].syncing);
+        self.shards[shard].events.append(&mut synced);
         let mut flushed = 0;
         while flushed < count
             && let Some(waiting) = self.shards[shard].waiting.pop_front()
@@ -214,11 +218,14 @@ impl Store for MemoryStore {
         if world.failed {
             return;
         }
-        let length = world.image.large(&op);
-        let events = &mut world.shards[self.shard].events;
+        let (length, auto) = (world.image.large(&op), world.auto);
+        let shard = &mut world.shards[self.shard];
+        let events = &mut shard.events;
         match (op, length) {
             (LargeOp::Chunk { id, .. }, Some(written)) => events.push(Event::LargeWritten { id, written }),
-            (LargeOp::End { id }, Some(length)) => events.push(Event::LargeSynced { id, length }),
+            (LargeOp::End { id }, Some(length)) if auto => events.push(Event::LargeSynced { id, length }),
+            // The disk takes its time here too: told with the next flush.
+            (LargeOp::End { id }, Some(length)) => shard.syncing.push(Event::LargeSynced { id, length }),
             (LargeOp::Begin { .. } | LargeOp::Abort { .. }, _) | (_, None) => {}
         }
     }

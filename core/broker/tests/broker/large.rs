@@ -314,3 +314,22 @@ fn one_that_grew_large_is_given_back_with_changed_annotations() {
         assert_eq!(got.annotation("x-opt-note").as_deref(), Some("seen"));
     });
 }
+
+#[test]
+fn whole_ones_count_although_the_connection_is_lost_before_their_files_are_safe() {
+    each(|world| {
+        let c = sender(world);
+        world.hold_store();
+        world[c].send_as(0, big(1), true, 0);
+        world[c].send(0, number(2));
+        world[c].send_as(0, big(3), true, 0);
+        world[c].send_as(0, number(4), true, 0);
+        world.run();
+        world.kill(c);
+        world.run();
+        world.free_store();
+        world.run();
+        assert_eq!(received(world), [1, 2, 3, 4]);
+        assert_eq!(world.queue("q").counters.depth, 0);
+    });
+}

@@ -1,7 +1,7 @@
 //! What the front end keeps of a link, beside what the engine keeps.
 
 use super::render::{Front, Kept};
-use crate::mail::{Deliver, Payload};
+use crate::mail::{Behind, Deliver};
 use bytes::Bytes;
 use packhorse_amqp10::engine::{LinkId, SessionId};
 use packhorse_amqp10::message::BodyScan;
@@ -115,17 +115,6 @@ pub(crate) struct LargeIn {
     pub(crate) written: u64,
     /// Checks the sections that are not in memory; none for an opaque format.
     pub(crate) scan: Option<BodyScan>,
-}
-
-/// A whole delivery that waits for its turn.
-#[derive(Debug)]
-pub(crate) struct Behind {
-    pub(crate) delivery: u32,
-    pub(crate) settled: bool,
-    pub(crate) head: Head,
-    pub(crate) payload: Payload<'static>,
-    /// Its file is not synced yet.
-    pub(crate) unsynced: bool,
 }
 
 /// A link on which the peer receives.

@@ -2,9 +2,9 @@
 //! messages stream into files as they come; what follows them on the same link waits, so that order is kept.
 
 use super::connection::{Connection, Going, index, token};
-use super::link::{Behind, Kind, LargeIn, Partial, PartialBody, Producer};
+use super::link::{Kind, LargeIn, Partial, PartialBody, Producer};
 use super::render::{self, Refused};
-use crate::mail::{LinkRef, Payload};
+use crate::mail::{Behind, LinkRef, Payload};
 use crate::queues::Queues;
 use bytes::Bytes;
 use packhorse_amqp10::codec::{DeliveryState, Error, ReceiverSettleMode, Rejected};
@@ -278,7 +278,7 @@ impl Connection {
         self.end_if_leaving(token);
     }
 
-    /// A producer's link ends. In order: what was whole still counts.
+    /// A producer's link ends; what was whole still counts. In order: the link stays until it is told.
     pub(super) fn producer_goes(&mut self, queues: &mut Queues, token: u64, mut producer: Producer, going: Going) {
         let partial = producer.partial.take();
         if std::mem::take(&mut producer.pauses) {
@@ -292,11 +292,8 @@ impl Connection {
             }
             return;
         }
-        for behind in producer.behind {
-            if let Payload::Large { id, .. } = behind.payload {
-                queues.large_writers.remove(&id);
-                queues.large_ops.push(LargeOp::Abort { id });
-            }
+        if !producer.behind.is_empty() {
+            queues.adopt(producer.queue, self.me_at(token), producer.behind);
         }
     }
 
