@@ -213,3 +213,21 @@ fn version_and_completions_need_no_broker() {
         assert!(out(&["completions", shell]).contains("receive"), "{shell}");
     }
 }
+
+#[test]
+fn both_loopbacks_serve_the_same_queues() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = Broker::start(dir.path(), &["--listen", "[::1]:0"]);
+    let six =
+        broker.facts["amqp"].as_array().unwrap().iter().filter_map(Value::as_str).find(|a| a.starts_with("[::1]:"));
+    let six = six.expect("the ready file names the IPv6 listener");
+    let over_six = |arguments: &[&str]| {
+        let output = packhorse().args(arguments).args(["--amqp", six]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    over_six(&["send", "orders", "by six"]);
+    assert_eq!(broker.done(&["receive", "orders"]), "by six\n");
+    broker.done(&["send", "orders", "by four"]);
+    assert_eq!(over_six(&["receive", "orders"]), "by four\n");
+}
