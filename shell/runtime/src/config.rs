@@ -2,6 +2,7 @@
 
 use crate::load::{Effective, Mistake, Origin};
 use packhorse_broker::Config;
+use packhorse_journal::Checkpoints;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -23,6 +24,8 @@ pub struct ServeConfig {
     pub data: PathBuf,
     /// Size of a journal segment, bytes.
     pub segment_bytes: u64,
+    /// When checkpoints are taken.
+    pub checkpoints: Checkpoints,
     /// AMQP listeners.
     pub amqp: Vec<SocketAddr>,
     /// Nobody chose these listeners: one that the machine has no address family for is left out.
@@ -70,6 +73,11 @@ impl ServeConfig {
         Ok(ServeConfig {
             data: data.into(),
             segment_bytes: at_least("data.segment_bytes", 1 << 20)?,
+            checkpoints: Checkpoints {
+                every_bytes: at_least("data.checkpoint_bytes", 64 << 10)?,
+                every_us: at_least("data.checkpoint_interval_ms", 10)? * 1000,
+                ..Checkpoints::default()
+            },
             amqp,
             amqp_by_default: *effective.get("amqp.listen").1 == Origin::Default,
             max_connections: at_least("amqp.max_connections", 1)? as usize,
@@ -140,6 +148,8 @@ mod tests {
         assert_eq!(config.http, "127.0.0.1:8672".parse().unwrap());
         assert_eq!(Config { shards: 1, ..config.broker }, Config::default());
         assert_eq!(config.log_level, tracing::Level::INFO);
+        assert_eq!(config.checkpoints, Checkpoints::default());
+        assert_eq!((config.checkpoints.every_bytes, config.checkpoints.every_us), (256 << 20, 60_000_000));
     }
 
     #[test]
@@ -162,6 +172,8 @@ mod tests {
             with("http.max_connections=0").unwrap_err().0,
             "flag --set http.max_connections=0: http.max_connections = 0: must be at least 1"
         );
+        assert!(with("data.checkpoint_bytes=65535").unwrap_err().0.ends_with("must be at least 65536"));
+        assert_eq!(with("data.checkpoint_interval_ms=10").unwrap().checkpoints.every_us, 10_000);
         assert!(with("queues.dead_letter=").unwrap_err().0.contains("queues.dead_letter"));
         assert!(with("data.dir=").is_err());
     }

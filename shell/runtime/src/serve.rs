@@ -234,6 +234,7 @@ fn open_store(
     let (seed, _) = uuid::Uuid::new_v4().as_u64_pair();
     let mut options = OpenOptions::new(&config.data, config.broker.shards, seed);
     options.segment_bytes = config.segment_bytes;
+    options.checkpoints = config.checkpoints;
     let to = Arc::clone(mailboxes);
     let wake = Arc::new(move |shard: ShardId| to[usize::from(shard.0)].wake());
     let data = config.data.display().to_string();

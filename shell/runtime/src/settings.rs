@@ -3,6 +3,7 @@
 //!
 //! Must not know where a value comes from (`load`) nor what is done with it (`serve`).
 
+use packhorse_journal::Checkpoints;
 use std::fmt;
 
 /// A value of a setting.
@@ -127,6 +128,8 @@ pub const SETTINGS: &[Setting] = settings! {
     "broker.shards", Kind::Number(U16), default_shards(), "threads that own queues and connections, 1 to 64";
     "data.dir", Kind::Text, text("./packhorse-data"), "directory of the journal; one broker at a time";
     "data.segment_bytes", Kind::Number(U32), Value::Number(64 << 20), "size of one journal file";
+    "data.checkpoint_bytes", Kind::Number(USIZE), Value::Number(Checkpoints::default().every_bytes), "journal written between two checkpoints, about what a start has to read; from 65536";
+    "data.checkpoint_interval_ms", Kind::Number(U32), Value::Number(Checkpoints::default().every_us / 1000), "time between two checkpoints if anything changed; from 10";
     "amqp.listen", Kind::Endpoints, Value::List(vec!["127.0.0.1:5672".into(), "[::1]:5672".into()]), "where AMQP is served; port 0 picks a free one";
     "amqp.max_connections", Kind::Number(U32), Value::Number(16_384), "AMQP connections at a time, all listeners together";
     "http.listen", Kind::Endpoint, text("127.0.0.1:8672"), "where the management API is served; port 0 picks a free one";
