@@ -10,6 +10,7 @@ mod content;
 mod ids;
 mod map;
 mod outcome;
+mod planted;
 mod settings;
 mod time;
 
@@ -18,5 +19,8 @@ pub use content::{Content, ContentFormat, DeadLetter, Head, HeadFlags, Overlay, 
 pub use ids::{ConnectionId, EntryKey, LargeId, QueueId, Sequence, ShardId};
 pub use map::{Map, Seed};
 pub use outcome::Outcome;
+#[cfg(feature = "planted")]
+pub use planted::choose as choose_planted;
+pub use planted::{Planted, planted};
 pub use settings::QueueSettings;
 pub use time::Now;

@@ -8,6 +8,7 @@ use crate::entry::{Event, State};
 use crate::history::NONE;
 use crate::input::{Deliver, DeliveryKey, Effect, Turn};
 use crate::list::Place;
+use crate::planted::told;
 use crate::queue::Queue;
 use crate::slot::Flag;
 use alloc::vec::Vec;
@@ -71,6 +72,7 @@ impl Queue {
     fn offer(&mut self, index: u32, turn: &mut Turn<'_>, out: &mut Vec<Effect>) -> Offer {
         for level in (0..10u8).rev() {
             let Some((sequence, place)) = self.candidate(index, level) else { continue };
+            let (sequence, place) = self.perhaps_swapped(level, sequence, place);
             let slot = self.list(level).slot(place);
             let (held, persistent) = (slot.packed.has(Flag::Held), slot.packed.persistent());
             let resident = slot.packed.resident(turn.oldest_resident);
@@ -153,7 +155,7 @@ impl Queue {
         }
         let past = self.histories.get_mut(history);
         (past.epoch, past.consumer) = (epoch, index);
-        let deliveries = past.deliveries;
+        let deliveries = told(past.deliveries);
         self.histories.link(&mut self.consumers.get_mut(index).chain, history);
         out.push(Effect::Deliver(Deliver {
             consumer: id,
@@ -162,6 +164,7 @@ impl Queue {
             deliveries,
             packed: slot.packed,
         }));
+        self.perhaps_again(index, out);
     }
 
     fn load(&mut self, level: u8, from: Sequence, out: &mut Vec<Effect>) {

@@ -21,6 +21,7 @@ mod history;
 mod input;
 mod list;
 mod marks;
+mod planted;
 mod queue;
 pub mod relocate;
 mod settle;

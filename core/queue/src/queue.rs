@@ -15,7 +15,7 @@ use crate::relocate::Doomed;
 use crate::slot::{Flag, Packed, Slot};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use packhorse_model::{Content, Head, Overlay, QueueId, QueueName, QueueSettings, Sequence};
+use packhorse_model::{Content, Head, Overlay, Planted, QueueId, QueueName, QueueSettings, Sequence, planted};
 use packhorse_store::{Load, Op, RESERVE, RecoveredEntry, Stored, Ticket};
 
 /// One priority level.
@@ -395,7 +395,9 @@ impl Queue {
         let deliveries = if history == NONE { 0 } else { self.histories.get(history).deliveries };
         self.counts.changed(&transition, length, deliveries);
         match transition.record {
-            Record::Acknowledge if stored => turn.batch.acknowledge(self.id, sequence),
+            Record::Acknowledge if stored && !planted(Planted::ForgetAcknowledgement) => {
+                turn.batch.acknowledge(self.id, sequence)
+            }
             Record::Redeliver => {
                 let h = self.histories.get_mut(history);
                 h.deliveries = h.deliveries.saturating_add(transition.deliveries);

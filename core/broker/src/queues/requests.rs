@@ -4,7 +4,7 @@ use super::{Due, Queues, Reply, Subscriber};
 use crate::frontend::amqp10::render;
 use crate::io::Level;
 use crate::mail::{Answer, Body, LinkRef, Payload, Request};
-use packhorse_model::{Head, Outcome, QueueId};
+use packhorse_model::{Head, Outcome, Planted, QueueId, planted};
 use packhorse_queue::{self as queue, ConsumerId, DeliveryKey, Input};
 
 impl Queues {
@@ -37,7 +37,7 @@ impl Queues {
             Some(slot) => {
                 self.enter(slot, head, payload, None);
                 if settled {
-                } else if head.persistent() {
+                } else if head.persistent() && !planted(Planted::ConfirmEarly) {
                     self.confirm(from, delivery);
                 } else {
                     self.answer(from, Answer::Enqueued { first: delivery, last: delivery });

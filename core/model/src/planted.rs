@@ -1,0 +1,111 @@
+//! Faults that are planted on purpose, to see that the harnesses find them: which there are, and the question at each place.
+//!
+//! Behind the feature `planted`, for tests only. Without it the question is a constant `false`, and nothing of this is in the
+//! program. With it a process makes at most one choice at its start; a fault then happens once in so many occasions, counted,
+//! so that it is as rare as a real one. The choice is the one thing in core that a whole process shares: a harness must not
+//! know the places, and the places must not carry a setting that no release has.
+
+/// A fault that can be planted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Planted {
+    /// A flush is reported as done and was never made. Always.
+    SkipFlush = 1,
+    /// A producer gets its confirm when the message is handed to the store.
+    ConfirmEarly,
+    /// The last record of a batch is in no block.
+    DropLastRecord,
+    /// An acknowledgement is answered, and no record says so.
+    ForgetAcknowledgement,
+    /// Of two neighbors the later one is handed out first.
+    SwapMessages,
+    /// A message that was delivered before goes out with a count of 0.
+    RedeliverUnflagged,
+    /// A consumer gets the same delivery twice.
+    DeliverTwice,
+}
+
+/// Whether `fault` happens here and now.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+#[must_use]
+pub const fn planted(_fault: Planted) -> bool {
+    false
+}
+
+#[cfg(feature = "planted")]
+pub use choice::{choose, planted};
+
+#[cfg(feature = "planted")]
+mod choice {
+    use super::Planted;
+    use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+    /// The fault in the low byte, 0 = none; above it the occasions for each time it happens.
+    static CHOICE: AtomicU64 = AtomicU64::new(0);
+    static OCCASIONS: AtomicU32 = AtomicU32::new(0);
+
+    impl Planted {
+        /// All of them.
+        pub const ALL: [Planted; 7] = [
+            Planted::SkipFlush,
+            Planted::ConfirmEarly,
+            Planted::DropLastRecord,
+            Planted::ForgetAcknowledgement,
+            Planted::SwapMessages,
+            Planted::RedeliverUnflagged,
+            Planted::DeliverTwice,
+        ];
+
+        /// Its name outside.
+        #[must_use]
+        pub fn name(self) -> &'static str {
+            match self {
+                Planted::SkipFlush => "skip-flush",
+                Planted::ConfirmEarly => "confirm-early",
+                Planted::DropLastRecord => "drop-last-record",
+                Planted::ForgetAcknowledgement => "forget-acknowledgement",
+                Planted::SwapMessages => "swap-messages",
+                Planted::RedeliverUnflagged => "redeliver-unflagged",
+                Planted::DeliverTwice => "deliver-twice",
+            }
+        }
+
+        /// The fault of this name.
+        #[must_use]
+        pub fn named(name: &str) -> Option<Planted> {
+            Planted::ALL.into_iter().find(|fault| fault.name() == name)
+        }
+
+        /// Occasions for each time that it happens, unless another number is asked for. An occasion is a flush, a message
+        /// sent, a batch of several records, an acknowledgement, a dispatch, a redelivery, a delivery.
+        #[must_use]
+        pub fn usual(self) -> u32 {
+            match self {
+                Planted::SkipFlush => 1,
+                Planted::DropLastRecord => 20,
+                Planted::RedeliverUnflagged => 50,
+                Planted::ConfirmEarly => 200,
+                Planted::ForgetAcknowledgement | Planted::SwapMessages | Planted::DeliverTwice => 500,
+            }
+        }
+    }
+
+    /// Makes the process's choice: `fault` happens at each `one_in`-th occasion (0 counts as 1), or nothing does.
+    pub fn choose(fault: Option<Planted>, one_in: u32) {
+        let word = fault.map_or(0, |fault| fault as u64 | u64::from(one_in.max(1)) << 8);
+        CHOICE.store(word, Ordering::Relaxed);
+        OCCASIONS.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether `fault` happens here and now. Asking is an occasion.
+    #[must_use]
+    pub fn planted(fault: Planted) -> bool {
+        let word = CHOICE.load(Ordering::Relaxed);
+        if word & 0xff != fault as u64 {
+            return false;
+        }
+        let one_in = (word >> 8) as u32;
+        OCCASIONS.fetch_add(1, Ordering::Relaxed) % one_in == one_in - 1
+    }
+}

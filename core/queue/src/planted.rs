@@ -1,0 +1,45 @@
+//! Faults planted in dispatch, for tests of the harnesses (`packhorse_model::Planted`). In a build without the feature each of
+//! these does nothing, and nothing of it is left.
+
+use crate::entry::State;
+use crate::input::Effect;
+use crate::list::Place;
+use crate::queue::Queue;
+use crate::slot::Flag;
+use alloc::vec::Vec;
+use packhorse_model::{Planted, Sequence, planted};
+
+/// Earlier deliveries as the consumer is told.
+#[inline]
+pub(crate) fn told(deliveries: u32) -> u32 {
+    if deliveries > 0 && planted(Planted::RedeliverUnflagged) { 0 } else { deliveries }
+}
+
+impl Queue {
+    /// The entry to hand out, or its neighbor, if that may go to anyone and somebody is there for both.
+    #[inline]
+    pub(crate) fn perhaps_swapped(&self, level: u8, sequence: Sequence, place: Place) -> (Sequence, Place) {
+        if planted(Planted::SwapMessages)
+            && self.consumers.credit() > 1
+            && let Some(next) = self.list(level).after(sequence)
+            && next.packed.state() == State::Available
+            && !next.packed.has(Flag::Restricted)
+            && let Some(place) = self.find(level, next.sequence)
+        {
+            return (next.sequence, place);
+        }
+        (sequence, place)
+    }
+
+    /// The last delivery once more, if its consumer has credit for it.
+    #[inline]
+    pub(crate) fn perhaps_again(&mut self, index: u32, out: &mut Vec<Effect>) {
+        if planted(Planted::DeliverTwice)
+            && self.consumers.get(index).credit() > 0
+            && let Some(last) = out.last().cloned()
+        {
+            self.consumers.took(index);
+            out.push(last);
+        }
+    }
+}
