@@ -11,6 +11,7 @@ mod load;
 pub mod mutate;
 mod pair;
 mod peer;
+pub mod power;
 mod random;
 mod wire;
 
