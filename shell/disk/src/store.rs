@@ -8,13 +8,10 @@ use packhorse_journal::{Checkpoints, Encoded, IoId, IoResult, JournalError, Lane
 use packhorse_model::{Now, ShardId};
 use packhorse_store::{Batch, Event, Failure, LargeOp, Load, LoadLarge, Recovered, Store, StoreStatus, Ticket};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A flusher that has nothing to do looks for work this long before it sleeps: waking a thread costs more.
-const SPIN: Duration = Duration::from_micros(20);
 /// A sleeping flusher looks this often whether the running flush stalls, as long as there is traffic.
 const WATCH_US: u64 = 20_000;
 
@@ -73,8 +70,6 @@ struct State {
     parked: usize,
     /// Of these, without a time to wake up by themselves.
     asleep: usize,
-    /// Flushers that look for work without the lock, and will look under it before they sleep.
-    spinning: usize,
     /// Who waits for the store to come to rest.
     resting: usize,
 }
@@ -85,8 +80,6 @@ struct Shared {
     side: Condvar,
     read: Condvar,
     rest: Condvar,
-    /// Goes up with each submission: what a spinning flusher watches.
-    submissions: AtomicU64,
     files: Files,
     started: Instant,
     wake: Wake,
@@ -147,10 +140,8 @@ impl Shared {
 
     fn flusher(&self) {
         let mut wakes = Vec::new();
-        let (mut busy, mut spun) = (false, false);
         loop {
             let mut state = self.lock();
-            state.spinning -= usize::from(std::mem::take(&mut spun));
             if state.stop {
                 return;
             }
@@ -164,22 +155,11 @@ impl Shared {
                 drop(state);
                 let result = self.files.run(op);
                 self.report(Lane::Flush, id, result, &mut wakes);
-                busy = true;
                 continue;
             }
             self.nudge(&state);
-            if busy {
-                busy = false;
-                spun = true;
-                state.spinning += 1;
-                let seen = self.submissions.load(Ordering::Acquire);
-                drop(state);
-                let until = Instant::now() + SPIN;
-                while self.submissions.load(Ordering::Acquire) == seen && Instant::now() < until {
-                    std::hint::spin_loop();
-                }
-                continue;
-            }
+            // It sleeps at once: looking for work any longer would keep the shard, which often waits for this core, from
+            // making that work.
             let timeout = match state.log.next_deadline(Lane::Flush) {
                 Some(at_us) => Some(at_us.saturating_sub(now.mono_us).clamp(1, WATCH_US)),
                 None if !state.log.idle() => Some(WATCH_US),
@@ -267,12 +247,11 @@ impl DiskStore {
         };
         let (run, started_at_ms) = (recovery.log.run(), recovery.log.started_at_ms());
         let shared = Arc::new(Shared {
-            state: Mutex::new(State { log: recovery.log, stop: false, parked: 0, asleep: 0, spinning: 0, resting: 0 }),
+            state: Mutex::new(State { log: recovery.log, stop: false, parked: 0, asleep: 0, resting: 0 }),
             flush: Condvar::new(),
             side: Condvar::new(),
             read: Condvar::new(),
             rest: Condvar::new(),
-            submissions: AtomicU64::new(0),
             files,
             started,
             wake,
@@ -367,8 +346,7 @@ impl Store for ShardStore {
         let idle = state.log.idle();
         let ticket = state.log.submit(self.shard, batch, now);
         // One that may wait still sets a time, if nobody has one yet.
-        let notify = state.parked > 0 && state.spinning == 0 && (idle || state.log.flush_due(now));
-        self.shared.submissions.fetch_add(1, Ordering::Release);
+        let notify = state.parked > 0 && (idle || state.log.flush_due(now));
         drop(state);
         if notify {
             self.shared.flush.notify_one();
