@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// A durable message broker.
 #[derive(Parser)]
-#[command(name = "packhorse", version, about, disable_help_subcommand = true)]
+#[command(name = "packhorse", version = crate::VERSION, about, disable_help_subcommand = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) verb: Verb,

@@ -5,6 +5,8 @@ mod bench;
 mod checker;
 mod cli;
 mod online;
+#[cfg(feature = "planted")]
+mod planted;
 mod receive;
 mod send;
 mod server;
@@ -17,6 +19,12 @@ use std::process::ExitCode;
 /// Under churn its memory does not creep, unlike the C library's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The version as people are told.
+#[cfg(not(feature = "planted"))]
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+#[cfg(feature = "planted")]
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " WITH PLANTED FAULTS, FOR TESTS ONLY");
 
 /// How a verb ended; exit codes of `spec/operate.md`, "Verbs".
 enum End {
@@ -67,11 +75,10 @@ fn run(verb: Verb) -> End {
             End::Done
         }
         Verb::Version { json } => {
-            let version = env!("CARGO_PKG_VERSION");
             if json {
-                println!("{}", serde_json::json!({ "version": version }));
+                println!("{}", serde_json::json!({ "version": VERSION }));
             } else {
-                println!("packhorse {version}");
+                println!("packhorse {VERSION}");
             }
             End::Done
         }

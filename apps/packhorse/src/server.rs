@@ -10,6 +10,10 @@ use std::path::Path;
 const CONFIGURATION: u8 = 64;
 
 pub(crate) fn serve(args: &Serve) -> End {
+    #[cfg(feature = "planted")]
+    if let Err(why) = crate::planted::choose() {
+        return wrong(&Mistake(why));
+    }
     match effective(args).and_then(ServeConfig::new) {
         Ok(config) => End::Code(packhorse_runtime::serve(config).code()),
         Err(mistake) => wrong(&mistake),

@@ -109,3 +109,25 @@ mod choice {
         OCCASIONS.fetch_add(1, Ordering::Relaxed) % one_in == one_in - 1
     }
 }
+
+#[cfg(all(test, feature = "planted"))]
+mod tests {
+    use super::*;
+
+    // One test, for the choice is the process's.
+    #[test]
+    fn a_fault_happens_once_in_so_many_occasions_and_no_other_does() {
+        let all = || Planted::ALL.map(planted);
+        assert_eq!(all(), [false; 7]);
+        choose(Some(Planted::SwapMessages), 3);
+        let happened: [bool; 7] = core::array::from_fn(|_| planted(Planted::SwapMessages));
+        assert_eq!(happened, [false, false, true, false, false, true, false]);
+        for fault in Planted::ALL {
+            choose(Some(fault), 0);
+            assert_eq!(Planted::ALL.map(planted), Planted::ALL.map(|other| other == fault), "{}", fault.name());
+            assert_eq!(Planted::named(fault.name()), Some(fault));
+        }
+        choose(None, 1);
+        assert_eq!(all(), [false; 7]);
+    }
+}

@@ -53,7 +53,7 @@ impl Queue {
                 if self.offer(index, turn, out) == Offer::Nothing {
                     break;
                 }
-                given += 1;
+                given += 1 + self.perhaps_again(index, out);
             }
             self.consumers.rotate();
             if given > 0 {
@@ -164,7 +164,6 @@ impl Queue {
             deliveries,
             packed: slot.packed,
         }));
-        self.perhaps_again(index, out);
     }
 
     fn load(&mut self, level: u8, from: Sequence, out: &mut Vec<Effect>) {

@@ -31,15 +31,17 @@ impl Queue {
         (sequence, place)
     }
 
-    /// The last delivery once more, if its consumer has credit for it.
+    /// The last delivery once more, if its consumer has credit for it: how often.
     #[inline]
-    pub(crate) fn perhaps_again(&mut self, index: u32, out: &mut Vec<Effect>) {
+    pub(crate) fn perhaps_again(&mut self, index: u32, out: &mut Vec<Effect>) -> u64 {
         if planted(Planted::DeliverTwice)
             && self.consumers.get(index).credit() > 0
-            && let Some(last) = out.last().cloned()
+            && let Some(last) = out.iter().rev().find(|effect| matches!(effect, Effect::Deliver(_))).cloned()
         {
             self.consumers.took(index);
             out.push(last);
+            return 1;
         }
+        0
     }
 }

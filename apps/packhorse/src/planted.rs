@@ -1,0 +1,81 @@
+//! A build with planted faults, for tests of the harnesses only: which fault this process has, and that it says so.
+//!
+//! The feature `planted` leaves the choice to `PACKHORSE_PLANTED=NAME[:N]`, `planted-NAME` makes it when building. Must not
+//! know what a fault does; that is `packhorse_model::Planted` and the places that ask.
+
+use packhorse_model::{Planted, choose_planted};
+
+const VARIABLE: &str = "PACKHORSE_PLANTED";
+
+/// What was chosen when this was built.
+const FIXED: [(bool, Planted); 7] = [
+    (cfg!(feature = "planted-skip-flush"), Planted::SkipFlush),
+    (cfg!(feature = "planted-confirm-early"), Planted::ConfirmEarly),
+    (cfg!(feature = "planted-drop-last-record"), Planted::DropLastRecord),
+    (cfg!(feature = "planted-forget-acknowledgement"), Planted::ForgetAcknowledgement),
+    (cfg!(feature = "planted-swap-messages"), Planted::SwapMessages),
+    (cfg!(feature = "planted-redeliver-unflagged"), Planted::RedeliverUnflagged),
+    (cfg!(feature = "planted-deliver-twice"), Planted::DeliverTwice),
+];
+const _: () = assert!(FIXED.len() == Planted::ALL.len(), "each fault has a feature");
+
+/// Makes the choice and tells it on standard error.
+///
+/// # Errors
+/// No such fault, or more than one: a sentence.
+pub(crate) fn choose() -> Result<(), String> {
+    let said = std::env::var(VARIABLE).ok().filter(|said| !said.is_empty());
+    let built: Vec<Planted> = FIXED.iter().filter(|(fixed, _)| *fixed).map(|(_, fault)| *fault).collect();
+    let (fault, one_in) = match (built.as_slice(), said.as_deref()) {
+        ([], None) => {
+            eprintln!("packhorse: A BUILD FOR TESTS: faults can be planted by {VARIABLE}; none is");
+            return Ok(());
+        }
+        ([], Some(said)) => read(said)?,
+        ([fault], None) => (*fault, fault.usual()),
+        (built, said) => {
+            let built: Vec<&str> = built.iter().map(|fault| fault.name()).collect();
+            return Err(format!(
+                "one fault at a time: this was built with {}, {VARIABLE} is {:?}",
+                built.join(", "),
+                said.unwrap_or("not set")
+            ));
+        }
+    };
+    choose_planted(Some(fault), one_in);
+    eprintln!("packhorse: A BUILD FOR TESTS LOSES OR SPOILS MESSAGES: planted {}, one in {one_in}", fault.name());
+    Ok(())
+}
+
+/// `NAME` or `NAME:N`.
+fn read(said: &str) -> Result<(Planted, u32), String> {
+    let (name, one_in) = said.split_once(':').map_or((said, None), |(name, n)| (name, Some(n)));
+    let fault = Planted::named(name).ok_or_else(|| {
+        let known: Vec<&str> = Planted::ALL.iter().map(|fault| fault.name()).collect();
+        format!("{VARIABLE}={said}: there is no such fault; there are {}", known.join(", "))
+    })?;
+    let one_in = one_in.map_or(Ok(fault.usual()), str::parse).ok().filter(|n| *n > 0);
+    Ok((fault, one_in.ok_or_else(|| format!("{VARIABLE}={said}: write NAME or NAME:N with N from 1 on"))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_is_a_name_and_perhaps_a_number() {
+        assert_eq!(read("skip-flush"), Ok((Planted::SkipFlush, 1)));
+        assert_eq!(read("swap-messages:7"), Ok((Planted::SwapMessages, 7)));
+        for wrong in ["", "skip", "skip-flush:", "skip-flush:0", "skip-flush:x", ":3"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+        assert!(read("skip").unwrap_err().contains("skip-flush, confirm-early"));
+    }
+
+    #[test]
+    fn each_feature_names_another_fault() {
+        for fault in Planted::ALL {
+            assert!(FIXED.iter().any(|(_, fixed)| *fixed == fault), "{}", fault.name());
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Faults on purpose are in a build that asks for them, and in no other.
+
+mod common;
+
+use common::packhorse;
+
+/// What `packhorse version` and `packhorse --version` say.
+fn versions() -> [String; 2] {
+    ["version", "--version"].map(|word| {
+        let output = packhorse().arg(word).output().unwrap();
+        assert!(output.status.success(), "{word}");
+        String::from_utf8(output.stdout).unwrap()
+    })
+}
+
+#[cfg(not(feature = "planted"))]
+#[test]
+fn an_ordinary_build_has_no_planted_fault() {
+    for said in versions() {
+        assert_eq!(said, format!("packhorse {}\n", env!("CARGO_PKG_VERSION")));
+    }
+    // The names are in a build that can do it (`a_build_for_tests_has_all_names`), so their absence says something.
+    let binary = std::fs::read(common::BIN).unwrap();
+    for name in [&b"drop-last-record"[..], b"forget-acknowledgement", b"redeliver-unflagged", b"PACKHORSE_PLANTED"] {
+        assert!(!binary.windows(name.len()).any(|bytes| bytes == name), "{}", String::from_utf8_lossy(name));
+    }
+    // And nobody can choose one.
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = common::serve(dir.path(), &[]);
+    command.env("PACKHORSE_PLANTED", "no-such-fault").arg("--ready-file").arg(dir.path().join("ready.json"));
+    common::Broker::spawn(&mut command, &dir.path().join("ready.json")).kill();
+}
+
+#[cfg(feature = "planted")]
+mod with {
+    use super::*;
+    use common::{refused, serve};
+
+    #[test]
+    fn a_build_for_tests_has_all_names() {
+        for said in versions() {
+            assert!(said.contains("PLANTED FAULTS"), "{said}");
+        }
+        let binary = std::fs::read(common::BIN).unwrap();
+        for name in [&b"drop-last-record"[..], b"forget-acknowledgement", b"redeliver-unflagged", b"PACKHORSE_PLANTED"]
+        {
+            assert!(binary.windows(name.len()).any(|bytes| bytes == name), "{}", String::from_utf8_lossy(name));
+        }
+    }
+
+    #[test]
+    fn an_unknown_fault_is_refused_with_64_and_the_known_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        for wrong in ["no-such-fault", "skip-flush:0"] {
+            let mut command = serve(dir.path(), &[]);
+            command.env("PACKHORSE_PLANTED", wrong);
+            let (code, said) = refused(command);
+            assert_eq!(code, Some(64), "{said}");
+            assert!(said.contains(wrong), "{said}");
+        }
+        assert!(!dir.path().join("data").exists(), "nothing was opened");
+    }
+
+    #[test]
+    fn a_broker_with_a_fault_says_so_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = serve(dir.path(), &["--listen", "192.0.2.1:1"]);
+        command.env("PACKHORSE_PLANTED", "deliver-twice:9");
+        let (_, said) = refused(command);
+        assert!(said.lines().next().unwrap().contains("planted deliver-twice, one in 9"), "{said}");
+    }
+}
