@@ -153,6 +153,7 @@ pub struct Report {
     /// How much was looked at.
     pub totals: Totals,
     counts: [u64; Invariant::ALL.len()],
+    judged: [u64; Invariant::ALL.len()],
     violations: Vec<Violation>,
     notes: Vec<String>,
     shown_most: u64,
@@ -171,6 +172,13 @@ impl Report {
     /// All violations.
     pub fn violation_count(&self) -> u64 {
         self.counts.iter().sum()
+    }
+
+    /// How much there was to judge: I1 confirmed persistent messages whose end is known or was looked for in vain, I2 deliveries, I3
+    /// answered acknowledgements, I4 and I10 messages that came more than once, I5 messages that came, I9 ticks of consuming
+    /// processes, I12 quiet readings. A check with nothing to judge is blind.
+    pub fn judged(&self, invariant: Invariant) -> u64 {
+        self.judged[invariant.index()]
     }
 
     /// Whether nothing is broken.
@@ -197,6 +205,10 @@ impl Report {
         }
     }
 
+    pub(crate) fn looked_at(&mut self, invariant: Invariant, more: u64) {
+        self.judged[invariant.index()] += more;
+    }
+
     pub(crate) fn note(&mut self, note: String) {
         self.notes.push(note);
     }
@@ -205,7 +217,7 @@ impl Report {
         self.violations.sort_by_key(|violation| violation.invariant);
     }
 
-    /// The report as one JSON object: `violations_total`, `invariants` (code → count), `totals`, `violations`, `notes`.
+    /// The report as one JSON object: `violations_total`, `invariants` and `judged` (code → count), `totals`, `violations`, `notes`.
     pub fn to_json(&self) -> String {
         let mut json = Json { out: Vec::new(), first: true };
         json.open(b'{');
@@ -214,6 +226,12 @@ impl Report {
         json.open(b'{');
         for invariant in Invariant::ALL {
             json.number(invariant.code(), self.count(invariant));
+        }
+        json.close(b'}');
+        json.key("judged");
+        json.open(b'{');
+        for invariant in Invariant::ALL {
+            json.number(invariant.code(), self.judged(invariant));
         }
         json.close(b'}');
         json.key("totals");
@@ -267,7 +285,8 @@ impl fmt::Display for Report {
         }
         for invariant in Invariant::ALL {
             let count = self.count(invariant);
-            writeln!(f, "{:>12}  {:<3} {}", count, invariant.code(), invariant.title())?;
+            let judged = self.judged(invariant);
+            writeln!(f, "{:>12}  {:<3} {}, of {judged}", count, invariant.code(), invariant.title())?;
         }
         for violation in &self.violations {
             writeln!(f, "  {violation}")?;

@@ -7,6 +7,7 @@
 mod books;
 mod broker;
 pub mod frames;
+pub mod harness;
 mod load;
 pub mod mutate;
 mod pair;

@@ -46,6 +46,10 @@ pub(super) fn judge(record: &Record, report: &mut Report) {
                 fates: &fates,
             };
             let judge = Judge { record, case: &case };
+            report.looked_at(Invariant::Order, u64::from(!receipts.is_empty()));
+            for twice in [Invariant::SilentDuplicate, Invariant::Counts] {
+                report.looked_at(twice, u64::from(receipts.len() > 1));
+            }
             judge.phantom(&all, report);
             let lost = judge.lost(report);
             judge.twice(report);
@@ -55,6 +59,11 @@ pub(super) fn judge(record: &Record, report: &mut Report) {
             ledger.add(record, &case);
         }
     }
+    let answered = record.totals.acknowledged_confirmed;
+    report.looked_at(Invariant::Phantom, record.totals.received);
+    report.looked_at(Invariant::Duplicate, answered);
+    report.looked_at(Invariant::Stuck, record.files.iter().filter(|file| file.consumes).map(|file| file.ticks).sum());
+    report.looked_at(Invariant::Accounting, record.queues.all.iter().map(|queue| queue.quiet.len() as u64).sum());
     never_sent(record, report);
     super::order::judge(record, report);
     ledger.judge(record, report);
@@ -160,11 +169,12 @@ impl Judge<'_, '_> {
     /// I1: confirmed, its queue seen empty afterwards, and it came to no end that anybody knows. True: lost, or nobody can say.
     fn lost(&self, report: &mut Report) -> bool {
         let Case { sent, receipts, astray, fates, .. } = self.case;
-        if sent.answer != Answer::Confirmed || sent.in_tx || *astray || !fates.is_empty() {
+        if sent.answer != Answer::Confirmed || sent.in_tx {
             return false;
         }
         let acknowledged = |receipt: &Receipt| matches!(receipt.end, End::Acknowledged | End::AcknowledgedInTx);
-        if receipts.iter().any(acknowledged) {
+        if *astray || !fates.is_empty() || receipts.iter().any(acknowledged) {
+            report.looked_at(Invariant::Lost, u64::from(sent.persistent));
             return false;
         }
         let queue = self.record.queues.get(sent.queue);
@@ -186,6 +196,7 @@ impl Judge<'_, '_> {
             report.totals.not_judged_for_loss += 1;
             return true;
         }
+        report.looked_at(Invariant::Lost, u64::from(sent.persistent));
         let last = receipts.last().map_or(Place::default(), |receipt| receipt.place);
         let ended = receipts.last().map_or(Place::default(), |receipt| receipt.end_place);
         let events = [

@@ -1,0 +1,264 @@
+//! Runs, one after the other, until enough kills count; what they came to together.
+
+use super::plan::{Clients, Plan, is_foreign};
+use super::process::{Death, Setup};
+use super::run::{self, Outcome};
+use packhorse_history::Invariant;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Of the persistent messages that were confirmed, so many of a hundred must have been judged for loss.
+const JUDGED_LEAST: u64 = 95;
+/// Kills may be repeated: so many are made at most for each that is to count.
+const MADE_MOST: u64 = 3;
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub struct Campaign {
+    /// The broker.
+    pub bin: PathBuf,
+    /// More variables of its environment.
+    pub environment: Vec<(String, String)>,
+    /// This program: its verbs `producer` and `consumer` are the clients.
+    pub program: PathBuf,
+    /// Foreign clients for one run in four, with their first arguments.
+    pub foreign: Option<Vec<String>>,
+    /// Where runs put their files: a folder each, removed if nothing is broken.
+    pub dir: PathBuf,
+    /// The first run's; each further run has the next one.
+    pub seed: u64,
+    /// So many kills are to count.
+    pub kills: u64,
+    /// Kills of a run.
+    pub kills_per_run: u32,
+    /// Folders of runs stay.
+    pub keep: bool,
+    /// The command that makes these runs again, up to its numbers.
+    pub command: String,
+}
+
+/// What it came to. Runs end with the first in which something is broken.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// Kills that count.
+    pub counted: u64,
+    /// Kills made.
+    pub made: u64,
+    /// Runs.
+    pub runs: u64,
+    /// Of these with foreign clients.
+    pub foreign: u64,
+    /// Messages confirmed.
+    pub confirmed: u64,
+    /// Acknowledgements answered.
+    pub acknowledged: u64,
+    /// Deliveries that were flagged.
+    pub redelivered: u64,
+    /// Dead letters.
+    pub dead_letters: u64,
+    /// Processes stopped and continued.
+    pub pauses: u64,
+    /// Brokers killed before they were ready.
+    pub killed_starting: u64,
+    /// Brokers stopped in order, the last of each run aside.
+    pub stopped: u64,
+    /// Checkpoints written.
+    pub checkpoints: u64,
+    /// Kills while one was being written.
+    pub checkpoints_under_way: u64,
+    /// By invariant, how much was judged.
+    pub judged: Vec<(Invariant, u64)>,
+    /// Broken invariants, and how often.
+    pub violated: Vec<(Invariant, u64)>,
+    /// What else is broken.
+    pub broken: Vec<String>,
+    /// The first thing that is broken.
+    pub evidence: Option<String>,
+    /// How to do the run again in which something is broken.
+    pub replay: Option<String>,
+    /// The word for a kill.
+    pub word: &'static str,
+}
+
+impl Verdict {
+    /// Nothing is broken.
+    pub fn is_clean(&self) -> bool {
+        self.violated.is_empty() && self.broken.is_empty()
+    }
+
+    fn add(&mut self, outcome: &Outcome) {
+        let tally = &outcome.tally;
+        self.counted += outcome.counted() as u64;
+        self.made += tally.kills.len() as u64;
+        self.runs += 1;
+        self.foreign += u64::from(outcome.foreign);
+        self.redelivered += tally.redelivered;
+        self.dead_letters += outcome.dead_letters;
+        self.pauses += outcome.pauses;
+        self.killed_starting += outcome.killed_starting;
+        self.stopped += outcome.stopped;
+        self.checkpoints += outcome.checkpoints;
+        self.checkpoints_under_way += outcome.checkpoints_under_way;
+        self.broken.extend(outcome.broken.iter().cloned());
+        if self.judged.is_empty() {
+            self.judged = Invariant::ALL.map(|invariant| (invariant, 0)).to_vec();
+        }
+        if let Some(report) = &outcome.report {
+            self.confirmed += report.totals.confirmed;
+            self.acknowledged += report.totals.acknowledged_confirmed;
+            self.judged.iter_mut().for_each(|(invariant, sum)| *sum += report.judged(*invariant));
+            let judged = report.judged(Invariant::Lost);
+            if outcome.broken.is_empty() && judged * 100 < tally.confirmed_persistent * JUDGED_LEAST {
+                let all = tally.confirmed_persistent;
+                self.broken.push(format!("blind: I1 judged {judged} of {all} confirmed persistent messages"));
+            }
+        }
+        self.violated = outcome.violated();
+        self.evidence = outcome.evidence().or_else(|| self.broken.first().cloned());
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let judged: Vec<String> = self.judged.iter().map(|(one, count)| format!("{} {count}", one.code())).collect();
+        writeln!(f, "judged: {}", judged.join(", "))?;
+        writeln!(
+            f,
+            "{} runs, {} of them with foreign clients; {} starts killed, {} stops in order, {} {}s while a checkpoint was written",
+            self.runs, self.foreign, self.killed_starting, self.stopped, self.checkpoints_under_way, self.word
+        )?;
+        let violations: u64 = self.violated.iter().map(|(_, count)| count).sum();
+        write!(
+            f,
+            "{} {}s counted ({} made), {} confirmed, {} acknowledged, {} redelivered, {} dead letters, {} pauses, {} checkpoints: ",
+            self.counted,
+            self.word,
+            self.made,
+            self.confirmed,
+            self.acknowledged,
+            self.redelivered,
+            self.dead_letters,
+            self.pauses,
+            self.checkpoints
+        )?;
+        match self.broken.len() {
+            0 => write!(f, "{violations} violations"),
+            more => write!(f, "{violations} violations, and {more} times something else"),
+        }
+    }
+}
+
+impl Campaign {
+    /// Makes the runs; prints a line for each. Err: the harness itself fails, a sentence.
+    pub fn run(&self, death: &mut dyn Death) -> Result<Verdict, String> {
+        let mut verdict = Verdict { word: death.word(), ..Verdict::default() };
+        let begin = Instant::now();
+        let mut seed = self.seed;
+        while verdict.counted < self.kills {
+            if verdict.made >= self.kills * MADE_MOST + u64::from(self.kills_per_run) {
+                verdict.broken.push(format!("blind: of {} kills only {} counted", verdict.made, verdict.counted));
+                break;
+            }
+            let kills = (self.kills - verdict.counted).min(self.kills_per_run.into()) as u32;
+            let outcome = self.one(seed, kills, death)?;
+            verdict.add(&outcome);
+            println!("{}", describe(&outcome, &verdict, begin.elapsed()));
+            let folder = self.folder(seed);
+            if verdict.is_clean() {
+                if !self.keep {
+                    fs::remove_dir_all(&folder).map_err(|e| format!("cannot remove {}: {e}", folder.display()))?;
+                }
+            } else {
+                verdict.replay = Some(self.replay(seed));
+                self.explain(&outcome, &verdict, &folder);
+                break;
+            }
+            seed += 1;
+        }
+        Ok(verdict)
+    }
+
+    fn folder(&self, seed: u64) -> PathBuf {
+        self.dir.join(format!("run-{seed}"))
+    }
+
+    fn one(&self, seed: u64, kills: u32, death: &mut dyn Death) -> Result<Outcome, String> {
+        let dir = self.folder(seed);
+        if dir.exists() {
+            fs::remove_dir_all(&dir).map_err(|e| format!("cannot remove {}: {e}", dir.display()))?;
+        }
+        fs::create_dir_all(&dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
+        let clients = match &self.foreign {
+            Some(words) if is_foreign(seed) => Clients::Foreign(words.clone()),
+            _ => Clients::Ours(self.program.clone()),
+        };
+        let plan = Plan::new(seed, kills, clients);
+        let [amqp, http] = Setup::free_ports(seed)?;
+        let mut setup = Setup {
+            bin: self.bin.clone(),
+            data: dir.join("data"),
+            dir,
+            settings: Vec::new(),
+            environment: self.environment.clone(),
+            amqp,
+            http,
+        };
+        death.begin_run(&mut setup)?;
+        let outcome = run::run(&plan, setup, death);
+        death.end_run()?;
+        outcome
+    }
+
+    fn replay(&self, seed: u64) -> String {
+        let commit = commit().unwrap_or_else(|| "unknown".to_owned());
+        format!("{} {} --seed {seed}   (commit {commit})", self.command, self.kills_per_run)
+    }
+
+    fn explain(&self, outcome: &Outcome, verdict: &Verdict, folder: &Path) {
+        if let Some(report) = outcome.report.as_ref().filter(|report| !report.is_clean()) {
+            const SHOWN: usize = 20;
+            report.violations().iter().take(SHOWN).for_each(|violation| println!("  {violation}"));
+            if report.violation_count() > SHOWN as u64 {
+                println!("  … and {} more", report.violation_count() - SHOWN as u64);
+            }
+        }
+        verdict.broken.iter().for_each(|broken| println!("  {broken}"));
+        println!("  histories, logs and data: {}", folder.display());
+        println!("  again: {}", verdict.replay.as_deref().unwrap_or_default());
+    }
+}
+
+/// The commit of the sources, if git knows it.
+fn commit() -> Option<String> {
+    let output = Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
+}
+
+fn describe(outcome: &Outcome, verdict: &Verdict, elapsed: Duration) -> String {
+    let flights: Vec<String> = outcome
+        .tally
+        .kills
+        .iter()
+        .map(|kill| {
+            let mark = if kill.counts() { "" } else { " (does not count)" };
+            format!("{}+{}{mark}", kill.unconfirmed, kill.unacknowledged)
+        })
+        .collect();
+    let confirmed = outcome.report.as_ref().map_or(0, |report| report.totals.confirmed);
+    format!(
+        "run {}{}: in flight {}; {confirmed} confirmed, {} dead letters, {} checkpoints, {:.1} s: {}; {} counted after {:.0} s",
+        outcome.seed,
+        if outcome.foreign { " (foreign clients)" } else { "" },
+        flights.join(" "),
+        outcome.dead_letters,
+        outcome.checkpoints,
+        outcome.took.as_secs_f64(),
+        if verdict.is_clean() { "clean" } else { "BROKEN" },
+        verdict.counted,
+        elapsed.as_secs_f64(),
+    )
+}

@@ -1,0 +1,108 @@
+//! Reads the dead-letter queue to its end, as the last consumer of a run.
+
+use super::clock::now_ns;
+use super::diary::Diary;
+use super::line::{Line, Lost, READ_BYTES, Read};
+use super::message::Seen;
+use super::process::Broker;
+use packhorse_client_core::{Client, Event as Told, Joiner, LinkId, ReceiverOptions, SessionId, Verdict};
+use packhorse_history::Event;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// The name of the queue.
+pub(super) const NAME: &str = "DLQ";
+const CREDIT: u32 = 500;
+const NAP: Duration = Duration::from_millis(10);
+
+/// Accepts and records everything in the queue, until the broker says that it is empty. Answers how many there were.
+pub(super) fn read(
+    to: SocketAddr,
+    broker: &Broker,
+    run: u64,
+    diary: &mut Diary,
+    patience: Duration,
+) -> Result<u64, String> {
+    let until = Instant::now() + patience;
+    let mut found = 0;
+    let mut attached = None;
+    loop {
+        // The time before the question.
+        let at = now_ns();
+        let depth = broker.queue(NAME)?.map_or(Some(0), |queue| queue["depth"].as_u64());
+        if depth == Some(0) {
+            diary.put(at, &Event::Drained { queue: NAME })?;
+            diary.flush()?;
+            return Ok(found);
+        }
+        if Instant::now() > until {
+            return Err(format!("{NAME} still holds {depth:?} messages after {} s", patience.as_secs()));
+        }
+        let reader = match &mut attached {
+            Some(reader) => reader,
+            None => attached.insert(Reader::attach(to)?),
+        };
+        found += reader.turn(run, diary)?;
+        diary.flush()?;
+    }
+}
+
+struct Reader {
+    line: Line,
+    buffer: Vec<u8>,
+    joiner: Joiner,
+    link: Option<LinkId>,
+    session: Option<SessionId>,
+}
+
+impl Reader {
+    fn attach(to: SocketAddr) -> Result<Reader, Lost> {
+        let line = Line::open(to, "dead-letters")?;
+        Ok(Reader { line, buffer: vec![0; READ_BYTES], joiner: Joiner::default(), link: None, session: None })
+    }
+
+    /// Takes what has come; waits a little for it. Answers how many there were.
+    fn turn(&mut self, run: u64, diary: &mut Diary) -> Result<u64, Lost> {
+        let Reader { line, buffer, joiner, link, session } = self;
+        let mut found = 0;
+        let read = line.read(buffer, |client: &mut Client, event| {
+            match event {
+                Told::Opened(_) => *session = Some(client.begin(0).map_err(|e| e.to_string())?),
+                Told::Message(transfer) => {
+                    let delivery = transfer.delivery_id;
+                    let Some(bytes) = joiner.push(&transfer) else { return Ok(()) };
+                    let Seen { message, whole, reason, .. } = Seen::of(run, bytes);
+                    if !whole {
+                        return Err(format!("{NAME} holds a message that is not as it was sent: {message}"));
+                    }
+                    diary.put(now_ns(), &Event::Dlq { message, reason: &reason })?;
+                    found += 1;
+                    client.settle(transfer.link, delivery, Verdict::Accept).map_err(|e| e.to_string())?;
+                }
+                Told::LinkLost(lost) => return Err(format!("{NAME}: {}", lost.reason)),
+                _ => {}
+            }
+            Ok(())
+        })?;
+        let client = &mut line.client;
+        match (*link, *session) {
+            (None, Some(session)) => {
+                let options =
+                    ReceiverOptions { name: "in", address: NAME, presettled: false, credit: CREDIT, token: 0 };
+                *link = Some(client.receiver(session, &options).map_err(|e| e.to_string())?);
+            }
+            (Some(link), _) if client.credit(link) <= CREDIT / 2 => {
+                client.grant(link, CREDIT).map_err(|e| e.to_string())?;
+            }
+            _ => {}
+        }
+        // What was found is in the history before it is accepted.
+        diary.flush()?;
+        let written = line.write()?;
+        line.tick()?;
+        if read == Read::All {
+            line.wait_for_socket(!written, NAP);
+        }
+        Ok(found)
+    }
+}
