@@ -50,6 +50,8 @@ pub(super) struct In {
     /// Ended, without the broker's answer, by delivery: acknowledged, or something else.
     asked: HashMap<u32, (MessageId, bool)>,
     joiner: Joiner,
+    /// A delivery has begun to come and is not whole: the link's count has it, the history not yet.
+    partly: bool,
 }
 
 impl In {
@@ -68,6 +70,7 @@ impl In {
             held: VecDeque::new(),
             asked: HashMap::new(),
             joiner: Joiner::default(),
+            partly: false,
         }
     }
 
@@ -114,6 +117,7 @@ impl In {
             return Ok(());
         }
         let (delivery, settled) = (transfer.delivery_id, transfer.settled);
+        self.partly = !transfer.last;
         let Some(bytes) = self.joiner.push(transfer) else { return Ok(()) };
         let Seen { message, whole, count, .. } = Seen::of(run, bytes);
         let event = Event::Recv {
@@ -208,7 +212,8 @@ impl In {
     pub(super) fn grant(&mut self, client: &mut Client, diary: &mut Diary) -> Result<(), String> {
         let Some(link) = self.link else { return Ok(()) };
         if client.credit(link) <= self.credit / 2 {
-            diary.put(now_ns(), &Event::Credit { consumer: self.number, credit: self.credit })?;
+            let credit = self.credit + u32::from(self.partly);
+            diary.put(now_ns(), &Event::Credit { consumer: self.number, credit })?;
             client.grant(link, self.credit).map_err(misuse)?;
         }
         Ok(())
@@ -268,6 +273,7 @@ impl In {
         self.held.clear();
         self.asked.clear();
         self.joiner = Joiner::default();
+        self.partly = false;
     }
 }
 
