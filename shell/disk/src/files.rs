@@ -33,7 +33,7 @@ impl Lock {
             path: path.display().to_string(),
             error: error.to_string(),
         };
-        fs::create_dir_all(dir).map_err(|e| fault("create", dir, e))?;
+        make_dir(dir).map_err(|e| fault("create", dir, e))?;
         let path = dir.join("LOCK");
         let file = OpenOptions::new()
             .create(true)
@@ -47,6 +47,31 @@ impl Lock {
             Err(TryLockError::Error(e)) => Err(fault("lock", &path, e)),
         }
     }
+}
+
+/// Makes a directory that stays: its name, and those of the folders made for it, are synced. A name that was there is synced as
+/// well, because a process that made it may have been killed before it could.
+fn make_dir(dir: &Path) -> io::Result<()> {
+    let above = |dir: &Path| match dir.parent() {
+        Some(above) if above.as_os_str().is_empty() => Some(PathBuf::from(".")),
+        above => above.map(Path::to_owned),
+    };
+    let mut names = vec![dir.to_owned()];
+    while let Some(parent) = names.last().and_then(|dir| above(dir))
+        && !parent.exists()
+    {
+        names.push(parent);
+    }
+    fs::create_dir_all(dir)?;
+    for parent in names.iter().filter_map(|dir| above(dir)) {
+        match File::open(&parent) {
+            Ok(folder) => folder.sync_all()?,
+            // Whoever may not read it has not made a name in it: that was done before, by somebody else.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// The files of a data directory. Operations on different files may run at once.

@@ -100,6 +100,11 @@ impl Drawn<'_> {
         Drawn::with(random, temper)
     }
 
+    /// Nothing is kept.
+    pub(crate) fn nothing(random: &mut Random) -> Drawn<'_> {
+        Drawn::with(random, Temper::Lose)
+    }
+
     /// Some pages reach the medium, some do not, as when a sync fails.
     pub(crate) fn some(random: &mut Random) -> Drawn<'_> {
         Drawn::with(random, Temper::Pieces(4))

@@ -211,10 +211,18 @@ impl Layer {
     /// # Panics
     /// When it cannot be mounted again.
     pub fn cut(&mut self, random: &mut Random) -> Cuts {
+        self.cut_as(Drawn::new(random))
+    }
+
+    /// The same, and nothing survives that was not synced.
+    pub fn lose(&mut self) -> Cuts {
+        self.cut_as(Drawn::nothing(&mut Random::new(0)))
+    }
+
+    fn cut_as(&mut self, mut drawn: Drawn<'_>) -> Cuts {
         self.freeze();
         self.end();
         let mut state = self.shared.lock();
-        let mut drawn = Drawn::new(random);
         // A file whose name is lost is lost with it.
         let names = state.tree.cut(|n| drawn.below(n));
         for content in state.tree.files_mut() {
