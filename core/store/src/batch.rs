@@ -34,6 +34,11 @@ impl Batch {
         Batch { small: buffer, ..Batch::default() }
     }
 
+    /// Makes room for so many operations.
+    pub fn reserve(&mut self, ops: usize) {
+        self.ops.reserve(ops);
+    }
+
     /// Bytes of bodies copied so far; 0 once the batch is sealed.
     pub fn copied_bytes(&self) -> usize {
         self.small.len()

@@ -103,7 +103,9 @@ impl Queues {
         // The next turn will bring about as much as this one.
         let copied = self.batch.copied_bytes();
         let next = if copied == 0 { Vec::new() } else { self.ring.buffer_for(copied) };
-        let mut batch = std::mem::replace(&mut self.batch, Batch::with_buffer(next));
+        let mut next = Batch::with_buffer(next);
+        next.reserve(self.batch.ops().len());
+        let mut batch = std::mem::replace(&mut self.batch, next);
         let copied = batch.copied_capacity();
         for (index, piece) in batch.seal().iter().enumerate() {
             if let Some(buffer) = self.pieces.get(index).copied().filter(|b| *b != 0) {
