@@ -6,6 +6,7 @@
 mod bench;
 mod codegen;
 mod command;
+mod crash;
 mod crash_points;
 mod interop;
 mod readme;
@@ -25,6 +26,7 @@ cargo xtask TASK
   tidy                       what the compiler does not check: documents against code, headers, licenses, …
   codegen [--check]          writes (or compares) the source that comes from core/amqp10/standard.toml
   crash-points [ARGS…]       crashes the journal at each of its disk operations and compares what is recovered
+  crash --kills N [ARGS…]    kills the broker while clients work, and judges what they saw
   bench KIND [ARGS…]         figures: `quick` for a first one, scenarios, instruction counts; without KIND it lists them
 ";
 
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         "codegen" => codegen::run(rest),
         "tidy" => tidy::run(rest),
         "crash-points" => crash_points::run(rest),
+        "crash" => crash::run(rest),
         "bench" => bench::run(rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

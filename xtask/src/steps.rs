@@ -5,7 +5,7 @@
 
 use crate::record::Record;
 use crate::workspace::Metadata;
-use crate::{codegen, command, crash_points, interop, readme, tidy};
+use crate::{codegen, command, crash, crash_points, interop, readme, tidy};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,7 +33,8 @@ pub(crate) const STEPS: &[Step] = &[
     Step { name: "build", what: "every member with its tests and examples", quick: true, run: build },
     Step { name: "unit", what: "cargo test of every member, real-process tests among them", quick: true, run: unit },
     Step { name: "readme", what: "the binary takes the command lines of the README", quick: true, run: command_lines },
-    Step { name: "crash-points", what: "the journal stopped at each disk operation", quick: true, run: crash },
+    Step { name: "crash-points", what: "the journal stopped at each disk operation", quick: true, run: stopped },
+    Step { name: "crash", what: "the broker killed while clients work", quick: false, run: killed },
     Step { name: "instructions", what: "instruction counts of hot paths, within 3 %", quick: false, run: instructions },
     Step { name: "interop", what: "foreign clients against the broker", quick: false, run: matrix },
 ];
@@ -303,7 +304,7 @@ fn command_lines(context: &mut Context) -> Result<Outcome, String> {
     if outcome == Outcome::default() { Err("README.md shows no command line any more".to_owned()) } else { Ok(outcome) }
 }
 
-fn crash(context: &mut Context) -> Result<Outcome, String> {
+fn stopped(context: &mut Context) -> Result<Outcome, String> {
     let built = context.built.as_ref().and_then(|built| built.program("crash_points").ok());
     let mut program = match built {
         Some((path, _)) => Command::new(path),
@@ -318,6 +319,22 @@ fn crash(context: &mut Context) -> Result<Outcome, String> {
     let finished = command::run(&mut program, &context.logs, "crash-points")?;
     show_lines(&finished.output);
     summary(finished)
+}
+
+/// Kills of the crash step: a campaign makes more.
+const KILLS: u32 = 20;
+
+fn killed(context: &mut Context) -> Result<Outcome, String> {
+    let built = context.built(&["packhorse", "packhorse-crash", "packhorse-interop"])?;
+    let (harness, package) = built.program("packhorse-crash")?;
+    let (harness, package, broker) = (harness.to_owned(), package.to_owned(), built.program("packhorse")?.0.to_owned());
+    let mut command = crash::kills(&harness, &broker, &context.root, KILLS);
+    command.arg("--dir").arg(context.metadata.target.join("crash")).args(&context.passed_on);
+    context.record.started.insert(package);
+    let finished = command::run(&mut command, &context.logs, "crash")?;
+    show_lines(&finished.output);
+    // Power cuts and planted faults have their places here.
+    crash::outcome(finished)
 }
 
 /// The only step with a build of its own: counts of a debug build say nothing.

@@ -1,0 +1,114 @@
+//! `cargo xtask crash`: builds the broker and the kill harness and starts the one against the other.
+//!
+//! Must not do: judge. `packhorse-crash` does, and says what its verbs take.
+
+use crate::steps::Outcome;
+use crate::{command, workspace};
+use std::path::Path;
+use std::process::Command;
+
+const USAGE: &str = "\
+cargo xtask crash --kills N [--seed S] [ARGS…]
+
+  --kills N      kill -9 while clients work, until N kills count; what clients saw is judged
+  --seed S       the first run's seed; by default another one each time
+  --profile P    what is built; `release` by default
+
+Further arguments: `--per-run N`, `--keep`, `--dir DIR`, `--only-ours` (no foreign clients).
+";
+
+/// What a person asked for.
+#[derive(Debug, PartialEq, Eq)]
+struct Wanted {
+    profile: String,
+    /// The harness's command line.
+    arguments: Vec<String>,
+}
+
+impl Wanted {
+    fn parse(arguments: &[String]) -> Result<Wanted, String> {
+        let mut rest = arguments.to_vec();
+        let profile = take(&mut rest, "--profile")?.unwrap_or_else(|| "release".to_owned());
+        let Some(kills) = take(&mut rest, "--kills")? else { return Err(USAGE.to_owned()) };
+        let arguments = [vec!["kills".to_owned(), "--count".to_owned(), kills], rest].concat();
+        Ok(Wanted { profile, arguments })
+    }
+}
+
+/// Takes `--name VALUE` out of the arguments.
+fn take(arguments: &mut Vec<String>, name: &str) -> Result<Option<String>, String> {
+    let Some(at) = arguments.iter().position(|word| word == name) else { return Ok(None) };
+    arguments.remove(at);
+    if at == arguments.len() { Err(format!("{name} needs a value\n\n{USAGE}")) } else { Ok(Some(arguments.remove(at))) }
+}
+
+/// Builds and starts what the arguments ask for.
+pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
+    let wanted = Wanted::parse(arguments)?;
+    let root = workspace::root();
+    let mut build = command::cargo(&root);
+    build.args(["build", "--profile", &wanted.profile]);
+    build.args(["--package", "packhorse", "--package", "packhorse-crash", "--package", "packhorse-interop"]);
+    command::watch(&mut build)?;
+    let programs = workspace::Metadata::read(&root)?.target.join(&wanted.profile);
+    let mut harness = Command::new(programs.join("packhorse-crash"));
+    harness.args(&wanted.arguments).env("PACKHORSE_BIN", programs.join("packhorse")).current_dir(&root);
+    command::watch(&mut harness)
+}
+
+/// The harness's command line in the test command: the programs are built.
+pub(crate) fn kills(harness: &Path, broker: &Path, root: &Path, count: u32) -> Command {
+    let mut command = Command::new(harness);
+    command.args(["kills", "--count", &count.to_string()]).arg("--bin").arg(broker).current_dir(root);
+    command
+}
+
+/// The counts of the harness's last line, `20 kills counted (21 made), …: 0 violations`.
+pub(crate) fn outcome(finished: command::Finished) -> Result<Outcome, String> {
+    let line = finished.output.lines().rev().find(|line| line.contains("s counted ("));
+    let counted = line.and_then(|line| line.split(' ').next()).and_then(|word| word.parse().ok()).unwrap_or(0);
+    if finished.ok && counted > 0 {
+        return Ok(Outcome { passed: counted, ..Outcome::default() });
+    }
+    Err(format!("{}\n{}", finished.tail(), finished.status))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn parse(line: &str) -> Result<Wanted, String> {
+        Wanted::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn flags_become_the_harness_s() {
+        let wanted = |profile: &str, line: &str| Wanted {
+            profile: profile.to_owned(),
+            arguments: line.split_whitespace().map(str::to_owned).collect(),
+        };
+        assert_eq!(parse("--kills 100"), Ok(wanted("release", "kills --count 100")));
+        assert_eq!(
+            parse("--seed 7 --kills 5 --profile dev --keep"),
+            Ok(wanted("dev", "kills --count 5 --seed 7 --keep"))
+        );
+        assert!(parse("").is_err());
+        assert!(parse("--kills").is_err());
+    }
+
+    #[test]
+    fn the_last_line_is_counted_if_the_harness_says_that_it_is_clean() {
+        let finished = |ok, output: &str| command::Finished {
+            ok,
+            status: "it ended".to_owned(),
+            output: output.to_owned(),
+            log: PathBuf::new(),
+        };
+        let line = "run 1: fine\n20 kills counted (21 made), 5 confirmed: 0 violations\n";
+        assert_eq!(outcome(finished(true, line)).map(|outcome| outcome.passed), Ok(20));
+        outcome(finished(false, line)).expect_err("it ended with a failure");
+        outcome(finished(true, "0 kills counted (9 made)")).expect_err("nothing counted");
+        outcome(finished(true, "nothing")).expect_err("nothing ran");
+    }
+}
