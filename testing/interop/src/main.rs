@@ -25,9 +25,10 @@ use clap::Parser;
 
 use crate::{
     broker::{Broker, Source},
+    client::Recipe,
     install::Missing,
     matrix::Plan,
-    table::Feature,
+    table::{Feature, Kind},
 };
 
 /// Runs foreign clients against the broker and prints a matrix: exit 0 when nothing failed, 1 when something did, 2 usage.
@@ -55,6 +56,9 @@ struct Arguments {
     /// Records a short session of each client into DIR instead, for the protocol engine's tests.
     #[arg(long, value_name = "DIR")]
     capture: Option<PathBuf>,
+    /// Only installs this client, and prints the program that runs it.
+    #[arg(long, value_name = "NAME")]
+    prepare: Option<String>,
     /// Only rows whose name contains this; may be repeated.
     #[arg(long, value_name = "PART")]
     feature: Vec<String>,
@@ -76,6 +80,13 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
     let begin = Instant::now();
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (cache, sources) = (home.join(".cache"), home.join("clients"));
+    if let Some(name) = &arguments.prepare {
+        let names = std::slice::from_ref(name);
+        for kind in chosen(&table::CLIENTS, names, |kind, name| kind.name() == name, "client")? {
+            println!("{}", prepared(kind, &cache, &sources)?.program);
+        }
+        return Ok(true);
+    }
     let plan = Plan {
         source: source(arguments)?,
         kinds: chosen(&table::CLIENTS, &arguments.client, |kind, name| kind.name() == name, "client")?,
@@ -98,13 +109,18 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
     Ok(report.print(&plan, begin.elapsed()))
 }
 
+/// A client that must run.
+fn prepared(kind: Kind, cache: &Path, sources: &Path) -> Result<Recipe, String> {
+    install::prepare(kind, cache, sources).map_err(|missing| match missing {
+        Missing::Tool(tool) => format!("{}: there is no {tool} on this machine", kind.name()),
+        Missing::Broken(reason) => reason,
+    })
+}
+
 fn capture_all(plan: &Plan<'_>, folder: &Path) -> Result<(), String> {
     let broker = Broker::start(&plan.source)?;
     for kind in &plan.kinds {
-        let recipe = install::prepare(*kind, plan.cache, plan.sources).map_err(|missing| match missing {
-            Missing::Tool(tool) => format!("{}: there is no {tool} on this machine", kind.name()),
-            Missing::Broken(reason) => reason,
-        })?;
+        let recipe = prepared(*kind, plan.cache, plan.sources)?;
         println!("{}: {} bytes", kind.name(), capture::session(*kind, &recipe, &broker, folder)?);
     }
     Ok(())
