@@ -1,11 +1,12 @@
-//! `packhorse-crash kills`: the kill harness; `producer` and `consumer` are the client processes that it starts.
+//! `packhorse-crash kills`: the kill harness; `power`: the same with power cuts; `producer` and `consumer` are the client processes that it starts.
 //!
 //! Owns the command line only.
 
 use clap::{Parser, Subcommand};
-use packhorse_crash::harness::{self, Campaign, ClientOptions, KillNine};
-use std::path::PathBuf;
-use std::process::ExitCode;
+use packhorse_crash::harness::{self, Campaign, ClientOptions, Death, KillNine, Verdict};
+use packhorse_crash::power::{Layer, PowerCut};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 #[derive(Parser)]
@@ -19,6 +20,8 @@ struct Line {
 enum Verb {
     /// Runs with kill -9 until so many kills count
     Kills(Kills),
+    /// The same with power cuts: what was not synced is lost
+    Power(Kills),
     /// A producing client of a run
     Producer(ClientOptions),
     /// A consuming client of a run
@@ -45,11 +48,15 @@ struct Kills {
     /// Keeps the files of clean runs too
     #[arg(long)]
     keep: bool,
+    /// No run with foreign clients; otherwise one in four
+    #[arg(long)]
+    only_ours: bool,
 }
 
 fn main() -> ExitCode {
     let done = match Line::parse().verb {
-        Verb::Kills(options) => kills(&options),
+        Verb::Kills(options) => kills(&options, &mut KillNine, "--kills").map(|verdict| verdict.is_clean()),
+        Verb::Power(options) => power(&options),
         Verb::Producer(options) => harness::produce(&options).map(|()| true),
         Verb::Consumer(options) => harness::consume(&options).map(|()| true),
     };
@@ -63,7 +70,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn kills(options: &Kills) -> Result<bool, String> {
+fn kills(options: &Kills, death: &mut dyn Death, flag: &str) -> Result<Verdict, String> {
     let program = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
     let bin = options.bin.clone().unwrap_or_else(|| program.with_file_name("packhorse"));
     if !bin.is_file() {
@@ -73,19 +80,58 @@ fn kills(options: &Kills) -> Result<bool, String> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         now.as_secs() % 1_000_000_000
     });
+    let foreign = if options.only_ours { None } else { foreign(&program)? };
     let campaign = Campaign {
         bin,
         environment: Vec::new(),
         program,
-        foreign: None,
+        foreign,
         dir: options.dir.clone(),
         seed,
         kills: options.count,
         kills_per_run: options.per_run,
         keep: options.keep,
-        command: "cargo xtask crash --kills".into(),
+        command: format!("cargo xtask crash {flag}"),
     };
-    let verdict = campaign.run(&mut KillNine)?;
+    let verdict = campaign.run(death)?;
     println!("{verdict}");
-    Ok(verdict.is_clean())
+    Ok(verdict)
+}
+
+/// Where a layer cannot be mounted, a person is told so; in CI that is an error.
+fn power(options: &Kills) -> Result<bool, String> {
+    if let Err(why) = Layer::probe() {
+        if std::env::var("CI").is_ok_and(|value| value == "true") {
+            return Err(format!("power cannot be cut: {why}"));
+        }
+        println!("SKIPPED: power cannot be cut: {why}; run as root, with /dev/fuse");
+        return Ok(true);
+    }
+    let mut cuts = PowerCut::default();
+    let verdict = kills(options, &mut cuts, "--power")?;
+    println!("{cuts}");
+    let blind = cuts.blind();
+    blind.iter().for_each(|why| println!("{why}"));
+    Ok(verdict.is_clean() && blind.is_none())
+}
+
+/// The command line of the foreign clients: Proton for Python, installed by the interop driver. `None`, with a sentence, where it
+/// cannot be had; in CI that is an error.
+fn foreign(program: &Path) -> Result<Option<Vec<String>>, String> {
+    let driver = program.with_file_name("packhorse-interop");
+    let installed = Command::new(&driver).args(["--prepare", "proton"]).output();
+    let missing = match installed {
+        Ok(output) if output.status.success() => {
+            let python = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+            let script = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/python/client.py");
+            return Ok(Some(vec![python, "-B".into(), script.into()]));
+        }
+        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        Err(e) => format!("{}: {e}; build it with `cargo build -p packhorse-interop`", driver.display()),
+    };
+    if std::env::var("CI").is_ok_and(|value| value == "true") {
+        return Err(format!("no foreign clients: {missing}"));
+    }
+    println!("SKIPPED: the runs with Proton have our own clients instead, for Proton cannot be had: {missing}");
+    Ok(None)
 }

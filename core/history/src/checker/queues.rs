@@ -69,8 +69,16 @@ impl Queue {
     }
 
     /// Something happened now that ends the silence or explains it. `alive`: by file, the last time at which the process said that it
-    /// had taken everything.
-    pub(crate) fn interrupt(&mut self, now: u64, stuck_ns: u64, consumers: &Consumers, alive: &[u64], up: bool) {
+    /// had taken everything; `born`: since when the broker runs, for links from before it died with another one.
+    pub(crate) fn interrupt(
+        &mut self,
+        now: u64,
+        stuck_ns: u64,
+        consumers: &Consumers,
+        alive: &[u64],
+        up: bool,
+        born: u64,
+    ) {
         let since = std::mem::replace(&mut self.since, now);
         if !up || now.saturating_sub(since) < stuck_ns {
             return;
@@ -78,6 +86,9 @@ impl Queue {
         let (mut to, mut with_credit) = (now, None);
         for &index in &self.attached {
             let consumer = consumers.get(index);
+            if consumer.attached_at < born {
+                continue;
+            }
             if consumer.may_get_more() {
                 to = to.min(alive[consumer.file as usize]);
             }

@@ -427,7 +427,8 @@ impl Record {
 
     fn interrupt(&mut self, queue: u32, now: u64) {
         let up = self.broker_up && self.faults.is_empty();
-        self.queues.get_mut(queue).interrupt(now, self.options.stuck_ns, &self.consumers, &self.alive, up);
+        let born = self.ends.last().map_or(0, |end| end.at);
+        self.queues.get_mut(queue).interrupt(now, self.options.stuck_ns, &self.consumers, &self.alive, up, born);
     }
 
     fn interrupt_all(&mut self, now: u64) {

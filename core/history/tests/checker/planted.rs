@@ -562,6 +562,14 @@ mod stuck {
     }
 
     #[test]
+    fn a_link_of_a_broker_that_has_died() {
+        let story = || one_consumer().confirmed(10, 0..1).at(20, 0, kill()).at(40, 0, start());
+        assert_eq!(alive(story(), 1, 2_000).broken(), NOTHING, "the client has not noticed");
+        let story = story().at(50, 1, attach(2)).at(50, 1, credit(2, 1));
+        assert_eq!(alive(story, 1, 2_000).broken(), [("I9", 1)]);
+    }
+
+    #[test]
     fn something_else_was_delivered() {
         let story = one_consumer().confirmed(10, 0..4);
         let story = story.at(600, 1, recv(0, 1, 0)).at(1_200, 1, recv(1, 1, 0)).at(1_800, 1, recv(2, 1, 0));
