@@ -9,6 +9,7 @@
 //! Content lies in memory. Must not know: what the files are, and whose.
 
 mod content;
+mod death;
 mod fate;
 mod protocol;
 mod serve;
@@ -16,6 +17,7 @@ mod serve;
 mod tests;
 mod tree;
 
+pub use death::PowerCut;
 pub use fate::Cuts;
 
 use crate::random::Random;
@@ -24,6 +26,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serve::{Shared, State};
 use std::ffi::CString;
 use std::fs::File;
+use std::ops::AddAssign;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
@@ -112,6 +115,14 @@ pub struct Traffic {
     pub syncs: u64,
 }
 
+impl AddAssign for Traffic {
+    fn add_assign(&mut self, other: Traffic) {
+        self.writes += other.writes;
+        self.bytes += other.bytes;
+        self.syncs += other.syncs;
+    }
+}
+
 struct Session {
     workers: Vec<JoinHandle<()>>,
     /// Requests wait for an answer as long as somebody has the device open.
@@ -160,6 +171,18 @@ impl Layer {
                 None
             }
         }
+    }
+
+    /// Whether one can be mounted: tries it.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn probe() -> Result<(), String> {
+        let at = std::env::temp_dir().join(format!("packhorse-power-{}", std::process::id()));
+        let tried = Layer::mount(&at, Options::default()).map(drop);
+        // Whatever could not be removed is an empty folder.
+        let _ = std::fs::remove_dir(&at);
+        tried
     }
 
     fn begin(&mut self) -> Result<(), String> {

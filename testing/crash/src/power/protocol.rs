@@ -2,6 +2,8 @@
 //!
 //! Knows the layout of what this file system answers and nothing of what it means. Every number is in the machine's order.
 
+use std::time::Duration;
+
 /// Bytes before the arguments of a request.
 const IN_HEADER: usize = 40;
 /// Bytes before the content of an answer.
@@ -160,6 +162,8 @@ pub(crate) struct Looks {
     pub(crate) node: u64,
     pub(crate) size: u64,
     pub(crate) is_folder: bool,
+    /// Last written to, since 1970.
+    pub(crate) written: Duration,
 }
 
 /// Builds an answer: the header's place first, then the content.
@@ -203,9 +207,19 @@ impl Answer {
     }
 
     fn looks(self, looks: Looks) -> Answer {
-        let Looks { node, size, is_folder } = looks;
+        let Looks { node, size, is_folder, written } = looks;
+        let (seconds, rest) = (written.as_secs(), written.subsec_nanos());
         let mode = if is_folder { 0o040_755 } else { 0o100_644 };
-        let answer = self.u64(node).u64(size).u64(size.div_ceil(512)).u64(0).u64(0).u64(0).u32(0).u32(0).u32(0);
+        let answer = self
+            .u64(node)
+            .u64(size)
+            .u64(size.div_ceil(512))
+            .u64(seconds)
+            .u64(seconds)
+            .u64(seconds)
+            .u32(rest)
+            .u32(rest)
+            .u32(rest);
         answer.u32(mode).u32(1).u32(0).u32(0).u32(0).u32(4096).u32(0)
     }
 

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::sync::{Condvar, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The names of an opened folder, as they were then.
 type Listing = Vec<(Vec<u8>, Node, bool)>;
@@ -87,10 +87,13 @@ impl State {
     }
 
     fn looks(&self, node: Node) -> Result<Looks, Refused> {
-        Ok(match &self.tree.item(node)?.body {
-            Body::File(content) => Looks { node, size: content.size() as u64, is_folder: false },
-            Body::Folder(_) => Looks { node, size: 4096, is_folder: true },
-        })
+        let item = self.tree.item(node)?;
+        let written = item.written.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (size, is_folder) = match &item.body {
+            Body::File(content) => (content.size() as u64, false),
+            Body::Folder(_) => (4096, true),
+        };
+        Ok(Looks { node, size, is_folder, written })
     }
 
     fn used(&self) -> usize {
@@ -272,6 +275,7 @@ impl Shared {
                     return Err(errno::ENOSPC);
                 }
                 state.tree.file(node)?.write(offset, bytes);
+                state.tree.item_mut(node)?.written = SystemTime::now();
                 state.traffic.writes += 1;
                 state.traffic.bytes += bytes.len() as u64;
                 Ok(Answer::written(bytes.len()))

@@ -7,6 +7,7 @@
 
 use super::content::Content;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::SystemTime;
 
 /// The number of a file or folder, never used again. The root has 1.
 pub(crate) type Node = u64;
@@ -36,6 +37,8 @@ pub(crate) struct Item {
     pub(crate) path: String,
     /// Times it is open.
     pub(crate) opens: u32,
+    /// When it was last written to.
+    pub(crate) written: SystemTime,
 }
 
 /// A change of names that is not safe.
@@ -94,7 +97,8 @@ pub(crate) struct Tree {
 
 impl Tree {
     pub(crate) fn new() -> Tree {
-        let root = Item { body: Body::Folder(Folder::default()), path: String::new(), opens: 0 };
+        let root =
+            Item { body: Body::Folder(Folder::default()), path: String::new(), opens: 0, written: SystemTime::now() };
         Tree { items: BTreeMap::from([(ROOT, root)]), pending: Vec::new(), next: ROOT + 1 }
     }
 
@@ -137,7 +141,7 @@ impl Tree {
         }
         let (node, path) = (self.next, self.path(folder, name));
         self.next += 1;
-        self.items.insert(node, Item { body, path, opens: 0 });
+        self.items.insert(node, Item { body, path, opens: 0, written: SystemTime::now() });
         self.folder(folder)?.live.insert(name.to_vec(), node);
         self.pending.push(Change { folder, name: name.to_vec(), node, kind: Kind::Add });
         Ok(node)
