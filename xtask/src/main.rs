@@ -27,6 +27,7 @@ cargo xtask TASK
   codegen [--check]          writes (or compares) the source that comes from core/amqp10/standard.toml
   crash-points [ARGS…]       crashes the journal at each of its disk operations and compares what is recovered
   crash --kills N [ARGS…]    kills the broker while clients work, and judges what they saw
+  crash --power N [ARGS…]    the same with power cuts: what was not synced is lost
   bench KIND [ARGS…]         figures: `quick` for a first one, scenarios, instruction counts; without KIND it lists them
 ";
 

@@ -34,7 +34,7 @@ pub(crate) const STEPS: &[Step] = &[
     Step { name: "unit", what: "cargo test of every member, real-process tests among them", quick: true, run: unit },
     Step { name: "readme", what: "the binary takes the command lines of the README", quick: true, run: command_lines },
     Step { name: "crash-points", what: "the journal stopped at each disk operation", quick: true, run: stopped },
-    Step { name: "crash", what: "the broker killed while clients work", quick: false, run: killed },
+    Step { name: "crash", what: "the broker killed, and its power cut, while clients work", quick: false, run: killed },
     Step { name: "instructions", what: "instruction counts of hot paths, within 3 %", quick: false, run: instructions },
     Step { name: "interop", what: "foreign clients against the broker", quick: false, run: matrix },
 ];
@@ -321,20 +321,26 @@ fn stopped(context: &mut Context) -> Result<Outcome, String> {
     summary(finished)
 }
 
-/// Kills of the crash step: a campaign makes more.
-const KILLS: u32 = 20;
+/// Kills and power cuts of the crash step: a campaign makes more.
+const DEATHS: [(&str, u32); 2] = [(crash::KILLS, 20), (crash::POWER, 5)];
 
 fn killed(context: &mut Context) -> Result<Outcome, String> {
     let built = context.built(&["packhorse", "packhorse-crash", "packhorse-interop"])?;
     let (harness, package) = built.program("packhorse-crash")?;
     let (harness, package, broker) = (harness.to_owned(), package.to_owned(), built.program("packhorse")?.0.to_owned());
-    let mut command = crash::kills(&harness, &broker, &context.root, KILLS);
-    command.arg("--dir").arg(context.metadata.target.join("crash")).args(&context.passed_on);
     context.record.started.insert(package);
-    let finished = command::run(&mut command, &context.logs, "crash")?;
-    show_lines(&finished.output);
-    // Power cuts and planted faults have their places here.
-    crash::outcome(finished)
+    let mut sum = Outcome::default();
+    for (verb, count) in DEATHS {
+        let mut command = crash::deaths(verb, &harness, &broker, &context.root, count);
+        command.arg("--dir").arg(context.metadata.target.join("crash")).args(&context.passed_on);
+        let finished = command::run(&mut command, &context.logs, &format!("crash-{verb}"))?;
+        show_lines(&finished.output);
+        let Outcome { passed, skipped, .. } = crash::outcome(finished)?;
+        sum.passed += passed;
+        sum.skipped += skipped;
+    }
+    // Planted faults have their place here.
+    Ok(sum)
 }
 
 /// The only step with a build of its own: counts of a debug build say nothing.
