@@ -233,7 +233,7 @@ fn shape(key: Key) -> Shape {
     match key {
         Key::Queue => Shape::Name,
         Key::Run | Key::Process | Key::Clock | Key::Event | Key::Reason | Key::Change => Shape::Text,
-        Key::Kind | Key::Target | Key::Xid | Key::Xids => Shape::Text,
+        Key::Kind | Key::Target | Key::Xid | Key::Xids | Key::Broker => Shape::Text,
         Key::Persistent | Key::Presettled | Key::Filtered | Key::Redelivered | Key::CrcOk => Shape::Flag,
         Key::Confirmed | Key::DeliveryFailed | Key::UndeliverableHere | Key::Orderly => Shape::Flag,
         Key::Quiet | Key::Start => Shape::Flag,
@@ -242,6 +242,7 @@ fn shape(key: Key) -> Shape {
         Key::PackhorseHistory | Key::Pid | Key::Incarnation | Key::MonoNs | Key::WallNs | Key::At => Shape::Number,
         Key::Producer | Key::Sequence | Key::SizeBytes | Key::Crc | Key::TtlMs | Key::DelayMs => Shape::Number,
         Key::Priority | Key::Tx | Key::Consumer | Key::Credit | Key::DeliveryCount => Shape::Number,
+        Key::Value | Key::Most => Shape::Number,
     }
 }
 

@@ -5,8 +5,8 @@
 use crate::event::{BrokerChange, Event, Header, MessageId, XaVerb};
 use crate::words::{Key, Kind};
 
-/// The version of the history format that this crate writes and reads.
-pub const VERSION: u32 = 1;
+/// The version of the history format that this crate writes; it reads this one and those before it.
+pub const VERSION: u32 = 2;
 
 /// Takes fields.
 pub(crate) trait Encoder {
@@ -54,9 +54,10 @@ pub(crate) fn fields(out: &mut impl Encoder, event: &Event<'_>) {
             out.number(Key::Priority, u64::from(priority));
             put_tx(out, tx);
         }
-        Event::SentOk { message } | Event::SentUnknown { message } | Event::Expired { message } => {
-            put_message(out, message);
-        }
+        Event::SentOk { message }
+        | Event::SentUnknown { message }
+        | Event::Expired { message }
+        | Event::Damaged { message } => put_message(out, message),
         Event::SentRejected { message, reason } | Event::Dlq { message, reason } => {
             put_message(out, message);
             out.text(Key::Reason, reason);
@@ -112,14 +113,26 @@ pub(crate) fn fields(out: &mut impl Encoder, event: &Event<'_>) {
             out.signed(Key::Acknowledged, counters.acknowledged);
             out.signed(Key::DeadLettered, counters.dead_lettered);
         }
-        Event::Broker { change } => match change {
-            BrokerChange::Start => out.text(Key::Change, "start"),
-            BrokerChange::Kill => out.text(Key::Change, "kill"),
-            BrokerChange::Exit(code) => {
-                out.text(Key::Change, "exit");
-                out.signed(Key::Code, code.map(i64::from));
-            }
-        },
+        Event::Broker { change } => put_change(out, change),
+        Event::Node { broker, change } => {
+            out.text(Key::Broker, broker);
+            put_change(out, change);
+        }
+        Event::Host { queue, broker } => {
+            out.text(Key::Queue, queue);
+            out.text(Key::Broker, broker);
+        }
+        Event::Survey { start } => out.flag(Key::Start, start),
+        Event::Present { message, queue } => {
+            put_message(out, message);
+            out.text(Key::Queue, queue);
+        }
+        Event::Gauge { kind, target, value, most } => {
+            out.text(Key::Kind, kind);
+            out.text(Key::Target, target);
+            out.number(Key::Value, value);
+            out.number(Key::Most, most);
+        }
         Event::Fault { kind, target, start } => {
             out.text(Key::Kind, kind);
             out.text(Key::Target, target);
@@ -143,6 +156,17 @@ pub(crate) fn fields(out: &mut impl Encoder, event: &Event<'_>) {
 fn put_message(out: &mut impl Encoder, message: MessageId) {
     out.number(Key::Producer, u64::from(message.producer));
     out.number(Key::Sequence, message.sequence);
+}
+
+fn put_change(out: &mut impl Encoder, change: BrokerChange) {
+    match change {
+        BrokerChange::Start => out.text(Key::Change, "start"),
+        BrokerChange::Kill => out.text(Key::Change, "kill"),
+        BrokerChange::Exit(code) => {
+            out.text(Key::Change, "exit");
+            out.signed(Key::Code, code.map(i64::from));
+        }
+    }
 }
 
 fn put_tx(out: &mut impl Encoder, tx: Option<u64>) {
@@ -189,5 +213,11 @@ pub(crate) fn kind(event: &Event<'_>) -> Kind {
             XaVerb::Forget => Kind::XaForget,
         },
         Event::RecoverList { .. } => Kind::RecoverList,
+        Event::Node { .. } => Kind::Node,
+        Event::Host { .. } => Kind::Host,
+        Event::Damaged { .. } => Kind::Damaged,
+        Event::Survey { .. } => Kind::Survey,
+        Event::Present { .. } => Kind::Present,
+        Event::Gauge { .. } => Kind::Gauge,
     }
 }

@@ -245,10 +245,53 @@ pub enum Event<'a> {
         /// What it said.
         counters: Counters,
     },
-    /// What became of the broker.
+    /// What became of the broker, where there is one.
     Broker {
         /// What.
         change: BrokerChange,
+    },
+    /// What became of one of several brokers.
+    Node {
+        /// Its name.
+        broker: &'a str,
+        /// What.
+        change: BrokerChange,
+    },
+    /// A queue is a queue of this broker: what befalls another one does not concern it.
+    Host {
+        /// Which queue.
+        queue: &'a str,
+        /// The broker's name.
+        broker: &'a str,
+    },
+    /// Act of whoever injects faults: the stored body of this message is damaged, or cannot be read. It may be missing from here on; it
+    /// must not come with another body.
+    Damaged {
+        /// Which.
+        message: MessageId,
+    },
+    /// A look into all queues of all brokers at a time when nothing is under way: begins (`start`, an act), or is complete.
+    Survey {
+        /// Begins, or ends.
+        start: bool,
+    },
+    /// Observation within a survey: the message is there.
+    Present {
+        /// Which.
+        message: MessageId,
+        /// Where it was found.
+        queue: &'a str,
+    },
+    /// Observation: how much of something there is, and the most that settings allow.
+    Gauge {
+        /// Of what: `memory`, `handles`, `disk` …
+        kind: &'a str,
+        /// Whose: a broker's name …
+        target: &'a str,
+        /// How much.
+        value: u64,
+        /// The most.
+        most: u64,
     },
     /// A fault begins (`start`) or is over.
     Fault {

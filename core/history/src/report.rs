@@ -6,7 +6,7 @@ use crate::event::MessageId;
 use crate::jsonl::put_json_string;
 use std::fmt;
 
-/// The invariants that this checker judges. I6, I7 (transactions), I8 (several brokers) and I11 (bounds) are not among them yet.
+/// The invariants that this checker judges. I6 and I7 (transactions) are not among them yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Invariant {
     /// I1: confirmed, and nowhere in the end.
@@ -19,24 +19,30 @@ pub enum Invariant {
     SilentDuplicate,
     /// I5: first deliveries out of the order of sending.
     Order,
+    /// I8: not exactly once over all brokers.
+    Place,
     /// I9: ready, wanted, and not delivered.
     Stuck,
     /// I10: a delivery count or flag went down.
     Counts,
+    /// I11: more of something than settings allow.
+    Bounds,
     /// I12: the broker's counters are not what clients saw.
     Accounting,
 }
 
 impl Invariant {
     /// All of them, in order.
-    pub const ALL: [Invariant; 8] = [
+    pub const ALL: [Invariant; 10] = [
         Invariant::Lost,
         Invariant::Phantom,
         Invariant::Duplicate,
         Invariant::SilentDuplicate,
         Invariant::Order,
+        Invariant::Place,
         Invariant::Stuck,
         Invariant::Counts,
+        Invariant::Bounds,
         Invariant::Accounting,
     ];
 
@@ -48,8 +54,10 @@ impl Invariant {
             Invariant::Duplicate => "I3",
             Invariant::SilentDuplicate => "I4",
             Invariant::Order => "I5",
+            Invariant::Place => "I8",
             Invariant::Stuck => "I9",
             Invariant::Counts => "I10",
+            Invariant::Bounds => "I11",
             Invariant::Accounting => "I12",
         }
     }
@@ -62,8 +70,10 @@ impl Invariant {
             Invariant::Duplicate => "duplicate after a confirmed acknowledgement",
             Invariant::SilentDuplicate => "silent duplicate",
             Invariant::Order => "order",
+            Invariant::Place => "single place",
             Invariant::Stuck => "stuck",
             Invariant::Counts => "counts",
+            Invariant::Bounds => "bounds",
             Invariant::Accounting => "accounting",
         }
     }

@@ -111,8 +111,10 @@ impl Fields {
         let version = take
             .optional_number("packhorse_history")?
             .ok_or("not a history: its first line has no field `packhorse_history`")?;
-        if version != u64::from(VERSION) {
-            return Err(format!("version {version} of the history format; this checker reads version {VERSION}"));
+        if !(1..=u64::from(VERSION)).contains(&version) {
+            return Err(format!(
+                "version {version} of the history format; this checker reads versions up to {VERSION}"
+            ));
         }
         let run = take.text("run")?;
         let run =
@@ -207,13 +209,17 @@ fn event<'l>(kind: &str, take: &mut Taker<'_, 'l>) -> Result<Event<'l>, String> 
                 dead_lettered: take.signed("dead_lettered")?,
             },
         },
-        "broker" => Event::Broker {
-            change: match take.text("change")? {
-                "start" => BrokerChange::Start,
-                "kill" => BrokerChange::Kill,
-                "exit" => BrokerChange::Exit(take.code()?),
-                other => return Err(format!("field `change`: `{other}` is none of start, kill, exit")),
-            },
+        "broker" => Event::Broker { change: take.change()? },
+        "node" => Event::Node { broker: take.text("broker")?, change: take.change()? },
+        "host" => Event::Host { queue: take.text("queue")?, broker: take.text("broker")? },
+        "damaged" => Event::Damaged { message: take.message()? },
+        "survey" => Event::Survey { start: take.flag("start")? },
+        "present" => Event::Present { message: take.message()?, queue: take.text("queue")? },
+        "gauge" => Event::Gauge {
+            kind: take.text("kind")?,
+            target: take.text("target")?,
+            value: take.number("value")?,
+            most: take.number("most")?,
         },
         "fault" => Event::Fault { kind: take.text("kind")?, target: take.text("target")?, start: take.flag("start")? },
         "tick" => Event::Tick,
@@ -292,6 +298,15 @@ impl<'f, 'l> Taker<'f, 'l> {
     fn code(&mut self) -> Result<Option<i32>, String> {
         let code = self.signed("code")?;
         code.map(|code| i32::try_from(code).map_err(|_| "field `code` does not fit 32 bits".to_owned())).transpose()
+    }
+
+    fn change(&mut self) -> Result<BrokerChange, String> {
+        Ok(match self.text("change")? {
+            "start" => BrokerChange::Start,
+            "kill" => BrokerChange::Kill,
+            "exit" => BrokerChange::Exit(self.code()?),
+            other => return Err(format!("field `change`: `{other}` is none of start, kill, exit")),
+        })
     }
 
     fn text(&mut self, key: &str) -> Result<&'l str, String> {

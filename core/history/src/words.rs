@@ -50,9 +50,12 @@ pub(crate) enum Key {
     Start,
     Xid,
     Xids,
+    Broker,
+    Value,
+    Most,
 }
 
-const KEYS: [(Key, &str); 46] = [
+const KEYS: [(Key, &str); 49] = [
     (Key::PackhorseHistory, "packhorse_history"),
     (Key::Run, "run"),
     (Key::Process, "process"),
@@ -99,6 +102,9 @@ const KEYS: [(Key, &str); 46] = [
     (Key::Start, "start"),
     (Key::Xid, "xid"),
     (Key::Xids, "xids"),
+    (Key::Broker, "broker"),
+    (Key::Value, "value"),
+    (Key::Most, "most"),
 ];
 
 impl Key {
@@ -149,9 +155,15 @@ pub(crate) enum Kind {
     XaRollback,
     XaForget,
     RecoverList,
+    Node,
+    Host,
+    Damaged,
+    Survey,
+    Present,
+    Gauge,
 }
 
-const KINDS: [(Kind, &str); 33] = [
+const KINDS: [(Kind, &str); 39] = [
     (Kind::Send, "send"),
     (Kind::SentOk, "sent_ok"),
     (Kind::SentRejected, "sent_rejected"),
@@ -185,6 +197,12 @@ const KINDS: [(Kind, &str); 33] = [
     (Kind::XaRollback, "xa_rollback"),
     (Kind::XaForget, "xa_forget"),
     (Kind::RecoverList, "recover_list"),
+    (Kind::Node, "node"),
+    (Kind::Host, "host"),
+    (Kind::Damaged, "damaged"),
+    (Kind::Survey, "survey"),
+    (Kind::Present, "present"),
+    (Kind::Gauge, "gauge"),
 ];
 
 impl Kind {

@@ -22,7 +22,7 @@ impl Bounds {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Certainty {
+pub(super) enum Certainty {
     No,
     Maybe,
     Yes,
@@ -134,10 +134,10 @@ fn add(record: &Record, queue: &str, reading: &Reading, report: &mut Report, sen
 }
 
 /// What is known of one message at one time, while nothing was under way.
-struct Known<'r> {
-    record: &'r Record,
-    case: &'r Case<'r>,
-    at: u64,
+pub(super) struct Known<'r> {
+    pub(super) record: &'r Record,
+    pub(super) case: &'r Case<'r>,
+    pub(super) at: u64,
 }
 
 impl Known<'_> {
@@ -174,7 +174,9 @@ impl Known<'_> {
     /// Whether what the consumer said at the end of this delivery has certainly reached the broker and been kept: nobody died.
     fn arrived(&self, receipt: &Receipt) -> bool {
         let broken = self.record.consumers.get(receipt.consumer).detached.filter(|detached| !detached.orderly);
-        broken.is_none_or(|detached| detached.at > self.at) && !self.record.ended_between(receipt.end_at, self.at)
+        let broker = self.record.queues.get(receipt.queue).broker;
+        broken.is_none_or(|detached| detached.at > self.at)
+            && !self.record.ended_between(broker, receipt.end_at, self.at)
     }
 
     /// Whether it went to the dead-letter queue.
@@ -211,7 +213,8 @@ impl Known<'_> {
         // Seen empty, when this message had come to rest.
         let rested = self.rested();
         let queue = self.record.queues.get(sent.queue);
-        if rested.is_some_and(|rested| queue.drained_before(self.at).is_some_and(|drained| rested <= drained)) {
+        let seen_empty = queue.drained_before(self.at).is_some_and(|drained| rested.is_some_and(|at| at <= drained));
+        if seen_empty && !sent.damaged {
             return Certainty::No;
         }
         if self.case.fates.iter().any(|fate| fate.at <= self.at) {
@@ -224,11 +227,25 @@ impl Known<'_> {
         }
         let doubtful = stored == Certainty::Maybe
             || sent.ttl
+            || sent.damaged
             || self.case.astray
             || !self.case.fates.is_empty()
             || self.dead_lettered() != Certainty::No
-            || (!sent.persistent && self.record.ended_between(sent.at, self.at))
+            || (!sent.persistent && self.record.ended_between(queue.broker, sent.at, self.at))
             || queue.presettled_lost_at.is_some_and(|at| at >= sent.at && at <= self.at);
         if doubtful { Certainty::Maybe } else { Certainty::Yes }
+    }
+
+    /// Whether it is somewhere for certain, be it in its own queue or in a dead-letter queue.
+    pub(super) fn somewhere(&self) -> bool {
+        let Case { sent, fates, astray, .. } = self.case;
+        let queue = self.record.queues.get(sent.queue);
+        sent.answer == Answer::Confirmed
+            && sent.answer_at <= self.at
+            && !(sent.in_tx || sent.ttl || sent.damaged || *astray)
+            && self.acknowledged() == Certainty::No
+            && !fates.iter().any(|fate| fate.at <= self.at)
+            && (sent.persistent || !self.record.ended_between(queue.broker, sent.at, self.at))
+            && queue.presettled_lost_at.is_none_or(|at| at < sent.at || at > self.at)
     }
 }

@@ -53,6 +53,7 @@ pub(super) fn judge(record: &Record, report: &mut Report) {
             judge.phantom(&all, report);
             let lost = judge.lost(report);
             judge.twice(report);
+            super::place::judge(record, &case, report);
             if !lost {
                 judge.stuck(&mut gaps_used[sent.queue as usize], report);
             }
@@ -66,6 +67,7 @@ pub(super) fn judge(record: &Record, report: &mut Report) {
     report.looked_at(Invariant::Accounting, record.queues.all.iter().map(|queue| queue.quiet.len() as u64).sum());
     never_sent(record, report);
     super::order::judge(record, report);
+    super::bounds::judge(record, report);
     ledger.judge(record, report);
     report.totals = Totals::of(record, report.totals.not_judged_for_loss);
 }
@@ -172,6 +174,9 @@ impl Judge<'_, '_> {
         if sent.answer != Answer::Confirmed || sent.in_tx {
             return false;
         }
+        if sent.damaged {
+            return true;
+        }
         let acknowledged = |receipt: &Receipt| matches!(receipt.end, End::Acknowledged | End::AcknowledgedInTx);
         if *astray || !fates.is_empty() || receipts.iter().any(acknowledged) {
             report.looked_at(Invariant::Lost, u64::from(sent.persistent));
@@ -182,7 +187,7 @@ impl Judge<'_, '_> {
             report.totals.not_judged_for_loss += 1;
             return false;
         };
-        if !sent.persistent && self.record.ended_between(sent.at, u64::MAX) {
+        if !sent.persistent && self.record.ended_between(queue.broker, sent.at, u64::MAX) {
             return false;
         }
         if queue.presettled_lost_at.is_some_and(|at| at + self.slack() >= sent.at) {
@@ -356,10 +361,10 @@ impl Judge<'_, '_> {
 
     fn stuck_between(&self, ready: u64, until: u64, then: Option<&Receipt>, used: &mut [bool], report: &mut Report) {
         let sent = self.case.sent;
-        if !sent.persistent && self.record.ended_between(sent.at, until) {
+        let queue = self.record.queues.get(sent.queue);
+        if !sent.persistent && self.record.ended_between(queue.broker, sent.at, until) {
             return;
         }
-        let queue = self.record.queues.get(sent.queue);
         let first = queue.gaps.partition_point(|gap| gap.to <= ready);
         for (gap, used) in queue.gaps.iter().zip(used).skip(first).take_while(|(gap, _)| gap.from < until) {
             let (from, to) = (gap.from.max(ready + self.slack()), gap.to.min(until));
@@ -385,10 +390,10 @@ impl Judge<'_, '_> {
 }
 
 impl Record {
-    /// Whether the broker ended in this time.
-    pub(super) fn ended_between(&self, from: u64, to: u64) -> bool {
+    /// Whether a queue's broker ended in this time.
+    pub(super) fn ended_between(&self, broker: u32, from: u64, to: u64) -> bool {
         let slack = self.options.slack_ns;
-        self.ends.iter().any(|end| end.at + slack >= from && end.at <= to.saturating_add(slack))
+        self.brokers.ended_between(broker, from.saturating_sub(slack), to.saturating_add(slack))
     }
 
     /// Whether all of these queues that exist were seen empty, not before `after`. A queue that nobody named was not looked into.

@@ -54,6 +54,8 @@ pub(crate) struct Sent {
     pub(crate) ttl: bool,
     pub(crate) delayed: bool,
     pub(crate) in_tx: bool,
+    /// Its stored body was damaged on purpose.
+    pub(crate) damaged: bool,
 }
 
 /// What was seen of a message on the other side: heads of two chains, newest first.

@@ -3,10 +3,13 @@
 //! Owns the merge and the settings. Must not know: how files are opened, or the broker.
 
 mod accounting;
+mod bounds;
+mod brokers;
 mod consumers;
 mod judge;
 mod messages;
 mod order;
+mod place;
 mod queues;
 mod record;
 

@@ -39,6 +39,8 @@ pub(crate) struct Reading {
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) name: String,
+    /// Whose it is; see `Brokers`.
+    pub(crate) broker: u32,
     /// When it was seen empty.
     pub(crate) drained: Vec<(u64, Place)>,
     /// A consumer with a filter was there: nobody can say what the others should have got.
@@ -129,6 +131,7 @@ impl Queues {
                 self.by_name.insert(name.to_owned(), index);
                 self.all.push(Queue {
                     name: name.to_owned(),
+                    broker: super::brokers::Brokers::ALL,
                     drained: Vec::new(),
                     filtered: false,
                     unread: Vec::new(),

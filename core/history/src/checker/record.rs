@@ -2,19 +2,14 @@
 //! the end; here only what one file's own order shows (I5 on one link), and what is wrong with the history itself.
 
 use super::Options;
+use super::brokers::Brokers;
 use super::consumers::{Consumers, Detached};
 use super::messages::{Answer, End, Messages, Place, Receipt, Sent, unseen};
 use super::queues::{Queues, Reading, Unread};
 use crate::event::{BrokerChange, Event, Header, MessageId};
 use crate::report::Totals;
 use packhorse_model::{Map, Seed};
-use std::collections::{BTreeMap, BTreeSet};
-
-/// One end of the broker.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BrokerEnd {
-    pub(crate) at: u64,
-}
+use std::collections::BTreeMap;
 
 /// What is known of one file.
 #[derive(Debug)]
@@ -39,6 +34,33 @@ pub(crate) struct Disorder {
     pub(crate) earlier: u32,
 }
 
+/// A look into all queues of all brokers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Survey {
+    pub(crate) at: u64,
+    pub(crate) place: Place,
+    pub(crate) complete: bool,
+}
+
+/// A message found by a survey.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) message: MessageId,
+    pub(crate) survey: u32,
+    pub(crate) place: Place,
+    pub(crate) queue: u32,
+}
+
+/// More of something than settings allow.
+#[derive(Debug)]
+pub(crate) struct Excess {
+    pub(crate) place: Place,
+    pub(crate) kind: String,
+    pub(crate) target: String,
+    pub(crate) value: u64,
+    pub(crate) most: u64,
+}
+
 /// Everything that was recorded.
 #[derive(Debug)]
 pub(crate) struct Record {
@@ -47,7 +69,12 @@ pub(crate) struct Record {
     pub(crate) messages: Messages,
     pub(crate) consumers: Consumers,
     pub(crate) queues: Queues,
-    pub(crate) ends: Vec<BrokerEnd>,
+    pub(crate) brokers: Brokers,
+    pub(crate) surveys: Vec<Survey>,
+    /// By message once all is read.
+    pub(crate) found: Vec<Found>,
+    pub(crate) gauges: u64,
+    pub(crate) excesses: Vec<Excess>,
     pub(crate) disorders: Vec<Disorder>,
     /// Deliveries whose bodies said nothing usable.
     pub(crate) unreadable: Vec<(Place, bool, u32)>,
@@ -58,8 +85,6 @@ pub(crate) struct Record {
     alive: Vec<u64>,
     /// The newest life of each process.
     newest: BTreeMap<String, u32>,
-    faults: BTreeSet<(String, String)>,
-    broker_up: bool,
 }
 
 impl Record {
@@ -70,7 +95,11 @@ impl Record {
             messages: Messages::new(),
             consumers: Consumers::new(),
             queues: Queues::new(),
-            ends: Vec::new(),
+            brokers: Brokers::default(),
+            surveys: Vec::new(),
+            found: Vec::new(),
+            gauges: 0,
+            excesses: Vec::new(),
             disorders: Vec::new(),
             unreadable: Vec::new(),
             totals: Totals::default(),
@@ -78,8 +107,6 @@ impl Record {
             highest: Seed::fixed(5).map(),
             alive: Vec::new(),
             newest: BTreeMap::new(),
-            faults: BTreeSet::new(),
-            broker_up: true,
         }
     }
 
@@ -153,6 +180,7 @@ impl Record {
                     ttl: ttl_ms != 0,
                     delayed: delay_ms != 0,
                     in_tx: tx.is_some(),
+                    damaged: false,
                 };
                 self.transaction_events += u64::from(tx.is_some());
                 self.messages.send(message.producer, sent).map_err(|before| {
@@ -252,28 +280,63 @@ impl Record {
             }
             Event::Counters { queue, counters } => {
                 let index = self.queues.index(queue, at);
-                let after_end = !self.ends.is_empty();
+                let after_end = self.brokers.has_ended(self.queues.get(index).broker);
                 let queue = self.queues.get_mut(index);
                 let unattended = queue.attached.is_empty();
                 queue.readings.push(Reading { at, place, counters, unattended, after_end });
                 Ok(())
             }
             Event::Broker { change } => {
-                self.interrupt_all(at);
-                self.broker_up = change == BrokerChange::Start;
-                if !self.broker_up {
-                    self.totals.broker_ends += 1;
-                    self.ends.push(BrokerEnd { at });
-                }
+                self.changed(Brokers::ALL, change, at);
+                Ok(())
+            }
+            Event::Node { broker, change } => {
+                let broker = self.brokers.index(broker);
+                self.changed(broker, change, at);
+                Ok(())
+            }
+            Event::Host { queue, broker } => {
+                let broker = self.brokers.index(broker);
+                let queue = self.queues.index(queue, at);
+                self.queues.get_mut(queue).broker = broker;
                 Ok(())
             }
             Event::Fault { kind, target, start } => {
-                self.interrupt_all(at);
-                let fault = (kind.to_owned(), target.to_owned());
-                if start {
-                    self.faults.insert(fault);
-                } else {
-                    self.faults.remove(&fault);
+                self.interrupt_all(self.brokers.find(target), at);
+                self.brokers.fault(kind, target, start);
+                Ok(())
+            }
+            Event::Damaged { message } => match self.messages.sent_mut(message) {
+                Some(sent) => {
+                    sent.damaged = true;
+                    Ok(())
+                }
+                None => Err(format!("message {message} is damaged, which has not been sent")),
+            },
+            Event::Survey { start: true } => {
+                self.surveys.push(Survey { at, place, complete: false });
+                Ok(())
+            }
+            Event::Survey { start: false } => match self.surveys.last_mut().filter(|survey| !survey.complete) {
+                Some(survey) => {
+                    survey.complete = true;
+                    Ok(())
+                }
+                None => Err("the end of a survey that has not begun".to_owned()),
+            },
+            Event::Present { message, queue } => {
+                if self.surveys.last().is_none_or(|survey| survey.complete) {
+                    return Err(format!("message {message} is found while there is no survey"));
+                }
+                let (survey, queue) = (self.surveys.len() as u32 - 1, self.queues.index(queue, at));
+                self.found.push(Found { message, survey, place, queue });
+                Ok(())
+            }
+            Event::Gauge { kind, target, value, most } => {
+                self.gauges += 1;
+                if value > most {
+                    let (kind, target) = (kind.to_owned(), target.to_owned());
+                    self.excesses.push(Excess { place, kind, target, value, most });
                 }
                 Ok(())
             }
@@ -304,8 +367,15 @@ impl Record {
     /// All files are read: silence that goes on counts as well.
     pub(crate) fn finish(&mut self) {
         let last = self.alive.iter().copied().max().unwrap_or(0);
-        self.interrupt_all(last);
+        self.interrupt_all(Brokers::ALL, last);
         self.queues.finish();
+        self.found.sort_by_key(|found| (found.message, found.survey, found.place));
+    }
+
+    fn changed(&mut self, broker: u32, change: BrokerChange, at: u64) {
+        self.interrupt_all(broker, at);
+        self.totals.broker_ends += u64::from(change != BrokerChange::Start);
+        self.brokers.changed(broker, change == BrokerChange::Start, at);
     }
 
     fn answered(&mut self, message: MessageId, answer: Answer, at: u64, place: Place) -> Result<(), String> {
@@ -426,14 +496,18 @@ impl Record {
     }
 
     fn interrupt(&mut self, queue: u32, now: u64) {
-        let up = self.broker_up && self.faults.is_empty();
-        let born = self.ends.last().map_or(0, |end| end.at);
-        self.queues.get_mut(queue).interrupt(now, self.options.stuck_ns, &self.consumers, &self.alive, up, born);
+        let queue = self.queues.get_mut(queue);
+        let up = self.brokers.is_well(queue.broker);
+        let born = self.brokers.born(queue.broker);
+        queue.interrupt(now, self.options.stuck_ns, &self.consumers, &self.alive, up, born);
     }
 
-    fn interrupt_all(&mut self, now: u64) {
+    /// The same for all queues of a broker.
+    fn interrupt_all(&mut self, broker: u32, now: u64) {
         for queue in 0..self.queues.all.len() as u32 {
-            self.interrupt(queue, now);
+            if Brokers::concerns(broker, self.queues.get(queue).broker) {
+                self.interrupt(queue, now);
+            }
         }
     }
 }

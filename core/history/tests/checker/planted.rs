@@ -753,3 +753,157 @@ mod accounting {
         assert_eq!(story.at(100, 1, read(begun_again)).broken(), NOTHING);
     }
 }
+
+mod place {
+    use super::*;
+
+    fn survey(start: bool) -> Event<'static> {
+        Event::Survey { start }
+    }
+
+    fn present(sequence: u64, queue: &'static str) -> Event<'static> {
+        Event::Present { message: message(sequence), queue }
+    }
+
+    /// Three confirmed, the first of them consumed.
+    fn three() -> Story {
+        Story::of(2).confirmed(10, 0..3).at(20, 1, recv(0, 1, 0)).at(21, 1, ack(0, 1)).at(22, 1, ack_ok(0, 1))
+    }
+
+    #[test]
+    fn a_message_in_two_places() {
+        let story = three().at(50, 1, survey(true)).at(51, 1, present(1, QUEUE)).at(52, 1, present(2, QUEUE));
+        assert_eq!(story.at(53, 1, present(2, "other")).at(54, 1, survey(false)).broken(), [("I8", 1)]);
+    }
+
+    #[test]
+    fn a_message_in_no_place() {
+        let story = three().at(50, 1, survey(true)).at(51, 1, present(1, QUEUE)).at(54, 1, survey(false));
+        assert_eq!(story.broken(), [("I8", 1)]);
+    }
+
+    #[test]
+    fn each_in_one_place_whatever_its_queue() {
+        let story = three().at(50, 1, survey(true)).at(51, 1, present(1, QUEUE)).at(52, 1, present(2, "DLQ"));
+        assert_eq!(story.at(54, 1, survey(false)).broken(), NOTHING);
+    }
+
+    #[test]
+    fn a_survey_that_is_not_complete_says_nothing() {
+        assert_eq!(three().at(50, 1, survey(true)).at(51, 1, present(1, QUEUE)).broken(), NOTHING);
+    }
+
+    #[test]
+    fn what_nobody_knows_for_certain_may_be_missing() {
+        // Not confirmed; acknowledged without an answer; found as a dead letter; not persistent over an end of the broker.
+        let story = Story::of(2).at(10, 0, send(0)).confirmed(11, 1..3);
+        let story = story.at(20, 1, recv(1, 1, 0)).at(21, 1, ack(1, 1));
+        let story = story.at(22, 1, Event::Dlq { message: message(2), reason: "rejected" });
+        let Event::Send { message: id, queue, size_bytes, crc, ttl_ms, delay_ms, priority, tx, .. } = send(3) else {
+            panic!("a send")
+        };
+        let volatile =
+            Event::Send { message: id, queue, size_bytes, crc, persistent: false, ttl_ms, delay_ms, priority, tx };
+        let story = story.at(23, 0, volatile).at(24, 0, sent_ok(3)).at(30, 1, kill()).at(40, 1, start());
+        assert_eq!(story.at(50, 1, survey(true)).at(54, 1, survey(false)).broken(), NOTHING);
+    }
+
+    #[test]
+    fn each_survey_is_judged_by_itself() {
+        let story = three().at(50, 1, survey(true)).at(51, 1, present(1, QUEUE)).at(52, 1, present(2, QUEUE));
+        let story = story.at(54, 1, survey(false)).at(60, 1, survey(true)).at(61, 1, present(2, QUEUE));
+        assert_eq!(story.at(64, 1, survey(false)).broken(), [("I8", 1)]);
+    }
+}
+
+mod bounds {
+    use super::*;
+
+    fn gauge(value: u64) -> Event<'static> {
+        Event::Gauge { kind: "memory", target: "broker", value, most: 1_000 }
+    }
+
+    #[test]
+    fn more_than_settings_allow() {
+        assert_eq!(Story::of(1).at(10, 0, gauge(1_001)).broken(), [("I11", 1)]);
+    }
+
+    #[test]
+    fn just_what_settings_allow() {
+        assert_eq!(Story::of(1).at(10, 0, gauge(0)).at(11, 0, gauge(1_000)).broken(), NOTHING);
+    }
+}
+
+mod damaged_on_purpose {
+    use super::*;
+
+    fn damaged(sequence: u64) -> Event<'static> {
+        Event::Damaged { message: message(sequence) }
+    }
+
+    #[test]
+    fn it_may_be_missing_and_only_it() {
+        let story = || Story::of(2).confirmed(10, 0..2).at(20, 1, damaged(0));
+        assert_eq!(story().at(50, 1, drained()).broken(), [("I1", 1)], "1 is lost");
+        let story = story().at(30, 1, recv(1, 1, 0)).at(31, 1, ack(1, 1));
+        assert_eq!(story.at(50, 1, drained()).at(60, 1, counters(1)).broken(), NOTHING, "it still counts");
+    }
+
+    #[test]
+    fn it_never_comes_with_another_body() {
+        let story = Story::of(2).confirmed(10, 0..1).at(20, 1, damaged(0));
+        let Event::Recv { message, consumer, queue, delivery_count, redelivered, tx, .. } = recv(0, 1, 0) else {
+            panic!("a delivery")
+        };
+        let wrong = Event::Recv { message, consumer, queue, delivery_count, redelivered, crc_ok: false, tx };
+        assert_eq!(story.at(30, 1, wrong).at(31, 1, ack(0, 1)).broken(), [("I2", 1)]);
+    }
+}
+
+mod several_brokers {
+    use super::*;
+    use packhorse_history::BrokerChange;
+
+    fn host(queue: &'static str, broker: &'static str) -> Event<'static> {
+        Event::Host { queue, broker }
+    }
+
+    fn node(broker: &'static str, change: BrokerChange) -> Event<'static> {
+        Event::Node { broker, change }
+    }
+
+    fn two() -> Story {
+        Story::of(2).at(0, 1, host(QUEUE, "a")).at(0, 1, host("elsewhere", "b"))
+    }
+
+    #[test]
+    fn the_end_of_another_broker_is_no_excuse() {
+        let volatile = |sequence| match send(sequence) {
+            Event::Send { message, queue, size_bytes, crc, ttl_ms, delay_ms, priority, tx, .. } => {
+                Event::Send { message, queue, size_bytes, crc, persistent: false, ttl_ms, delay_ms, priority, tx }
+            }
+            other => other,
+        };
+        let story = |broker| {
+            let story = two().at(10, 0, volatile(0)).at(12, 0, sent_ok(0)).at(20, 1, node(broker, BrokerChange::Kill));
+            story.at(30, 1, node(broker, BrokerChange::Start)).at(50, 1, drained()).broken()
+        };
+        assert_eq!(story("b"), [("I1", 1)]);
+        assert_eq!(story("a"), NOTHING);
+    }
+
+    #[test]
+    fn a_fault_of_another_broker_explains_no_silence() {
+        let story = |target| {
+            let mut story = two().at(1, 1, attach(1)).at(1, 1, credit(1, 10)).confirmed(10, 0..1);
+            story = story.at(20, 0, Event::Fault { kind: "pause", target, start: true });
+            for ms in (30..3_000).step_by(50) {
+                story = story.at(ms, 1, Event::Tick);
+            }
+            story.broken()
+        };
+        assert_eq!(story("b"), [("I9", 1)]);
+        assert_eq!(story("a"), NOTHING);
+        assert_eq!(story("somewhere"), NOTHING);
+    }
+}
