@@ -4,8 +4,9 @@
 //! what survives.
 
 use packhorse_crash::power::{Cuts, Fault, Faulty, Layer, Moment, Options, Pages, Side};
-use packhorse_crash::{Books, Broken, Broker, Consumer, Ended, Producer, Random};
+use packhorse_crash::{Books, Broken, Broker, Consumer, Producer, Random, serve};
 use rustix::process::Signal;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -21,6 +22,8 @@ struct Stage {
     producers: Vec<Producer>,
     consumer: Consumer,
     confirmed: Arc<AtomicU64>,
+    /// Lives that ended in order.
+    orderly: Vec<u32>,
 }
 
 type Work<T> = JoinHandle<(T, Result<(), Broken>)>;
@@ -44,16 +47,20 @@ impl Stage {
             Producer::new(3, "orders", 3, 1_200_000),
         ];
         let consumer = Consumer::new("orders", 300);
-        Some(Stage { dir, layer, producers, consumer, confirmed: Arc::default() })
+        Some(Stage { dir, layer, producers, consumer, confirmed: Arc::default(), orderly: Vec::new() })
     }
 
     /// Small segments and frequent checkpoints, so that many are begun, given back and written.
-    fn start(&self) -> Broker {
+    fn command(&self) -> Command {
         let data = self.layer.path().join("data");
         let data = data.to_str().expect("a path of letters");
         let flags = ["--data", data, "--shards", "2", "--set", "data.segment_bytes=2097152"];
-        let flags = [&flags[..], &["--set", "data.checkpoint_bytes=4194304"]].concat();
-        Broker::start(self.dir.path(), &flags)
+        serve(self.dir.path(), &[&flags[..], &["--set", "data.checkpoint_bytes=4194304"]].concat())
+    }
+
+    fn start(&self) -> Broker {
+        Broker::from_command(self.dir.path(), self.command())
+            .unwrap_or_else(|ended| panic!("the broker did not become ready: exit {:?}\n{}", ended.code, ended.log))
     }
 
     fn confirmed(&self) -> u64 {
@@ -113,6 +120,15 @@ impl Stage {
         did
     }
 
+    /// A life in which more is confirmed, and a cut that loses all that was not synced.
+    fn live_and_lose(&mut self) {
+        let broker = self.start();
+        let running = self.run(&broker);
+        self.until_confirmed(&broker, 500);
+        println!("{}", self.cut(broker, None));
+        self.broken(running);
+    }
+
     /// One more start; everything is taken out and judged.
     fn finish(mut self) {
         let broker = self.start();
@@ -130,7 +146,7 @@ impl Stage {
         let (consumer, end) = running.consumer.join().expect("the consumer does not panic");
         end.unwrap_or_else(|broken| panic!("{broken:?}\n{}", broker.log_tail()));
         let sent = self.producers.into_iter().map(|producer| (producer.id, producer.sent)).collect();
-        let books = Books { sent, received: consumer.received, orderly: Vec::new() };
+        let books = Books { sent, received: consumer.received, orderly: self.orderly };
         println!("{} confirmed, {} received", books.confirmed(), books.received.len());
         let wrong = books.judge();
         assert!(wrong.is_empty(), "{} violations, the first: {:#?}", wrong.len(), &wrong[..wrong.len().min(10)]);
@@ -160,8 +176,60 @@ fn power_cuts_under_load_lose_nothing_that_was_confirmed() {
     stage.finish();
 }
 
-/// A broker under load meets the fault: how it ended. Its clients have seen that it is gone.
-fn meet(stage: &mut Stage, fault: Fault) -> Ended {
+/// Cuts the power at the n-th request of a start, for all n that a start has; whether one came.
+fn cut_start(stage: &mut Stage, random: &mut Random, n: u32) -> bool {
+    let moment = *random.pick(&[Moment::Write, Moment::Sync, Moment::Name]);
+    let side = *random.pick(&[Side::Before, Side::After]);
+    let mut child = stage.command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // The process has not begun to run when this is set. A start is soon over.
+    let came = stage.layer.freeze_at(moment, side, n, Duration::from_millis(100));
+    child.kill().unwrap();
+    stage.layer.cut(random);
+    child.wait().unwrap();
+    came
+}
+
+#[test]
+fn power_cuts_at_each_step_of_a_start_leave_a_store_that_starts() {
+    let (mut random, seed) = Random::from_environment(0x7374_6172);
+    println!("PACKHORSE_CRASH_SEED={seed}");
+    let mut came = 0;
+    // A new store that is being made: nothing was confirmed, and the next start makes it.
+    for n in 0..16 {
+        let Some(mut stage) = Stage::new() else { return };
+        came += u32::from(cut_start(&mut stage, &mut random, n / 2));
+        stage.start();
+    }
+    // And one that holds messages.
+    let Some(mut stage) = Stage::new() else { return };
+    stage.live_and_lose();
+    for n in 0..24 {
+        came += u32::from(cut_start(&mut stage, &mut random, n / 4));
+    }
+    println!("{came} of 40 at a request that was chosen");
+    assert!(came > 10, "starts were not met: {came}");
+    stage.finish();
+}
+
+#[test]
+fn after_a_stop_in_order_the_power_may_go_at_once() {
+    let Some(mut stage) = Stage::new() else { return };
+    for life in 0..3 {
+        let broker = stage.start();
+        let running = stage.run(&broker);
+        stage.until_confirmed(&broker, 500);
+        broker.signal(Signal::TERM);
+        let ended = broker.end();
+        assert_eq!(ended.code, Some(0), "{}", ended.log);
+        stage.broken(running);
+        stage.orderly.push(life);
+        println!("{}", stage.layer.lose());
+    }
+    stage.finish();
+}
+
+/// A broker under load meets the fault, and ends as it must. Its clients have seen that it is gone.
+fn meet(stage: &mut Stage, fault: Fault) {
     let errors = |log: &str| log.lines().filter(|line| line.contains(" ERROR ")).count();
     let broker = stage.start();
     let before = errors(&broker.log());
@@ -183,7 +251,6 @@ fn meet(stage: &mut Stage, fault: Fault) -> Ended {
     assert!(last.contains("the storage failed") && last.contains("start again"), "{last}");
     assert_eq!(errors(&ended.log), before + 1, "one line: {}", ended.log);
     stage.layer.heal();
-    ended
 }
 
 fn fault(op: Faulty, path: &str, times: u64, pages: Pages) -> Fault {
@@ -193,10 +260,12 @@ fn fault(op: Faulty, path: &str, times: u64, pages: Pages) -> Fault {
 #[test]
 fn after_a_failed_flush_nothing_is_confirmed_that_the_medium_does_not_have() {
     let Some(mut stage) = Stage::new() else { return };
-    // Fails once, and would succeed at the next attempt, as systems do.
-    for (times, pages) in [(u64::MAX, Pages::Dirty), (1, Pages::Dropped)] {
-        meet(&mut stage, fault(Faulty::Sync, "journal/", times, pages));
-        stage.layer.lose();
+    // Those that fail once would succeed at the next attempt, as systems do.
+    for times in [1, u64::MAX, 1, u64::MAX] {
+        for pages in [Pages::Dirty, Pages::Dropped] {
+            meet(&mut stage, fault(Faulty::Sync, "journal/", times, pages));
+            stage.layer.lose();
+        }
     }
     stage.finish();
 }
@@ -207,25 +276,42 @@ fn a_start_after_a_failed_flush_does_not_trust_the_page_cache() {
     for (times, pages) in [(u64::MAX, Pages::Dropped), (1, Pages::Dropped), (1, Pages::Dirty)] {
         meet(&mut stage, fault(Faulty::Sync, "journal/", times, pages));
         // The page cache still shows what the medium does not have.
-        let broker = stage.start();
-        let running = stage.run(&broker);
-        stage.until_confirmed(&broker, 500);
-        println!("{}", stage.cut(broker, None));
-        stage.broken(running);
+        stage.live_and_lose();
     }
     stage.finish();
 }
 
 #[test]
-fn a_failing_write_and_failing_checkpoints_end_the_process_and_a_start_finds_everything() {
+fn whatever_fails_ends_the_process_and_a_start_finds_everything() {
     let Some(mut stage) = Stage::new() else { return };
-    for (op, path) in [(Faulty::Write, "journal/"), (Faulty::Sync, "ckpt."), (Faulty::Write, "ckpt.")] {
+    for (op, path) in [
+        (Faulty::Write, "journal/"),
+        (Faulty::Sync, "ckpt."),
+        (Faulty::Write, "ckpt."),
+        (Faulty::SyncFolder, "journal"),
+        (Faulty::Name, "journal"),
+        (Faulty::Name, "pool"),
+        (Faulty::Sync, "large/"),
+        (Faulty::Write, "large/"),
+        (Faulty::SyncFolder, "large"),
+    ] {
+        println!("{op:?} {path}");
         meet(&mut stage, fault(op, path, u64::MAX, Pages::Dropped));
-        let broker = stage.start();
-        let running = stage.run(&broker);
-        stage.until_confirmed(&broker, 500);
-        stage.cut(broker, None);
-        stage.broken(running);
+        stage.live_and_lose();
     }
+    stage.finish();
+}
+
+#[test]
+fn a_start_on_a_disk_that_fails_is_70_and_changes_nothing() {
+    let Some(mut stage) = Stage::new() else { return };
+    meet(&mut stage, fault(Faulty::Sync, "journal/", u64::MAX, Pages::Dropped));
+    for (op, path) in [(Faulty::Sync, ""), (Faulty::SyncFolder, ""), (Faulty::Write, ""), (Faulty::Name, "")] {
+        stage.layer.fail(Fault { op, path: path.into(), after: 0, times: u64::MAX, pages: Pages::Dropped });
+        let ended = Broker::from_command(stage.dir.path(), stage.command()).err().expect("no disk, no broker");
+        assert_eq!(ended.code, Some(70), "{op:?}: {}", ended.log);
+        stage.layer.heal();
+    }
+    stage.live_and_lose();
     stage.finish();
 }

@@ -74,8 +74,12 @@ pub enum Side {
 /// What may fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Faulty {
-    /// Syncs of files and folders.
+    /// Syncs of files.
     Sync,
+    /// Syncs of folders.
+    SyncFolder,
+    /// Creations, renames and removals; one that fails changes nothing.
+    Name,
     /// Writes; nothing of one that fails is written.
     Write,
 }
@@ -94,7 +98,8 @@ pub enum Pages {
 pub struct Fault {
     /// Which.
     pub op: Faulty,
-    /// Of files and folders whose path below the mount contains this; empty: of all.
+    /// Of files and folders whose path below the mount contains this; empty: of all. The path of a creation or removal is its
+    /// folder's, that of a rename the folder's from which it goes.
     pub path: String,
     /// So many of them go well first.
     pub after: u64,

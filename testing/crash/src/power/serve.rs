@@ -167,6 +167,12 @@ impl Shared {
         }
         let (mut state, answer) = match request {
             Request::Sync | Request::SyncFolder => self.sync(state, head.node)?,
+            Request::Create { .. } | Request::Rename { .. } | Request::Remove { .. }
+                if state.fault(Faulty::Name, head.node).is_some() =>
+            {
+                self.news.notify_all();
+                (state, Err(errno::EIO))
+            }
             request => {
                 let answer = self.change(&mut state, head.node, request);
                 (state, answer)
@@ -186,8 +192,8 @@ impl Shared {
         node: Node,
     ) -> Result<(MutexGuard<'a, State>, Result<Answer, i32>), Frozen> {
         state.traffic.syncs += 1;
-        let fault = state.fault(Faulty::Sync, node);
         let begun = state.tree.file(node).map(|content| content.number());
+        let fault = state.fault(if begun.is_ok() { Faulty::Sync } else { Faulty::SyncFolder }, node);
         drop(state);
         wait(self.options.sync);
         let mut guard = self.lock();

@@ -232,3 +232,23 @@ fn a_failing_write_writes_nothing_until_it_is_healed() {
     file.write_all_at(b"y", 0).unwrap();
     assert_eq!(fs::read(&broken).unwrap(), b"y");
 }
+
+#[test]
+fn a_folder_s_sync_and_changes_of_its_names_may_fail() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(mut layer) = layer(&dir) else { return };
+    let folder = layer.path().join("journal");
+    fs::create_dir(&folder).unwrap();
+    sync_folder(layer.path());
+    create(&folder.join("1"));
+    layer.fail(Fault { op: Faulty::SyncFolder, path: "journal".into(), after: 0, times: 1, pages: Pages::Dirty });
+    let error = File::open(&folder).unwrap().sync_all().unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(protocol::errno::EIO));
+    layer.fail(Fault { op: Faulty::Name, path: "journal".into(), after: 0, times: 2, pages: Pages::Dirty });
+    for failed in [fs::rename(folder.join("1"), folder.join("2")), fs::remove_file(folder.join("1"))] {
+        assert_eq!(failed.unwrap_err().raw_os_error(), Some(protocol::errno::EIO));
+    }
+    assert_eq!((layer.failures(), names(&folder)), (3, vec!["1".into()]));
+    assert_eq!(layer.lose().names_undone, 1, "it was not synced");
+    assert_eq!(names(&folder), Vec::<String>::new());
+}
