@@ -69,6 +69,10 @@ pub struct Verdict {
     pub checkpoints: u64,
     /// Kills while one was being written.
     pub checkpoints_under_way: u64,
+    /// Files of large messages at the kills.
+    pub large_files: u64,
+    /// Persistent messages that were confirmed.
+    pub confirmed_persistent: u64,
     /// By invariant, how much was judged.
     pub judged: Vec<(Invariant, u64)>,
     /// Broken invariants, and how often.
@@ -102,6 +106,8 @@ impl Verdict {
         self.stopped += outcome.stopped;
         self.checkpoints += outcome.checkpoints;
         self.checkpoints_under_way += outcome.checkpoints_under_way;
+        self.large_files += outcome.large_files;
+        self.confirmed_persistent += tally.confirmed_persistent;
         self.broken.extend(outcome.broken.iter().cloned());
         if self.judged.is_empty() {
             self.judged = Invariant::ALL.map(|invariant| (invariant, 0)).to_vec();
@@ -124,11 +130,17 @@ impl Verdict {
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let judged: Vec<String> = self.judged.iter().map(|(one, count)| format!("{} {count}", one.code())).collect();
-        writeln!(f, "judged: {}", judged.join(", "))?;
+        writeln!(f, "judged: {}; {} persistent messages confirmed", judged.join(", "), self.confirmed_persistent)?;
         writeln!(
             f,
-            "{} runs, {} of them with foreign clients; {} starts killed, {} stops in order, {} {}s while a checkpoint was written",
-            self.runs, self.foreign, self.killed_starting, self.stopped, self.checkpoints_under_way, self.word
+            "{} runs, {} of them with foreign clients; {} starts killed, {} stops in order; at {}s: {} checkpoints being written, {} files of large messages",
+            self.runs,
+            self.foreign,
+            self.killed_starting,
+            self.stopped,
+            self.word,
+            self.checkpoints_under_way,
+            self.large_files
         )?;
         let violations: u64 = self.violated.iter().map(|(_, count)| count).sum();
         write!(
@@ -202,6 +214,7 @@ impl Campaign {
             data: dir.join("data"),
             dir,
             settings: Vec::new(),
+            shards: 1,
             environment: self.environment.clone(),
             amqp,
             http,
@@ -261,4 +274,63 @@ fn describe(outcome: &Outcome, verdict: &Verdict, elapsed: Duration) -> String {
         verdict.counted,
         elapsed.as_secs_f64(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{InFlight, Tally};
+    use std::io::Cursor;
+
+    fn campaign() -> Campaign {
+        Campaign {
+            bin: "packhorse".into(),
+            environment: Vec::new(),
+            program: "packhorse-crash".into(),
+            foreign: None,
+            dir: "target/crash".into(),
+            seed: 7,
+            kills: 20,
+            kills_per_run: 5,
+            keep: false,
+            command: "cargo xtask crash --kills".into(),
+        }
+    }
+
+    #[test]
+    fn the_line_that_does_it_again_has_seed_and_commit() {
+        let line = campaign().replay(9);
+        assert!(line.starts_with("cargo xtask crash --kills 5 --seed 9   (commit "), "{line}");
+    }
+
+    fn outcome(kills: &[u64], confirmed_persistent: u64) -> Outcome {
+        // A history of nobody who did anything: the checker has nothing to say.
+        let none: [(String, Cursor<&[u8]>); 0] = [];
+        let report = packhorse_history::check_files(none, &packhorse_history::Options::default()).unwrap();
+        let kills = kills.iter().map(|&n| InFlight { unconfirmed: n, unacknowledged: n }).collect();
+        Outcome {
+            tally: Tally { kills, confirmed_persistent, redelivered: 3 },
+            report: Some(report),
+            ..Outcome::default()
+        }
+    }
+
+    #[test]
+    fn kills_with_too_little_in_flight_are_made_and_not_counted() {
+        let mut verdict = Verdict { word: "kill", ..Verdict::default() };
+        verdict.add(&outcome(&[500, 199, 200], 0));
+        verdict.add(&outcome(&[500], 0));
+        assert_eq!((verdict.counted, verdict.made, verdict.redelivered), (3, 4, 6));
+        assert!(verdict.is_clean());
+        let text = verdict.to_string();
+        assert!(text.ends_with(": 0 violations") && text.contains("3 kills counted (4 made)"), "{text}");
+    }
+
+    #[test]
+    fn a_checker_that_judged_next_to_nothing_is_blind() {
+        let mut verdict = Verdict::default();
+        verdict.add(&outcome(&[500], 1_000));
+        assert!(!verdict.is_clean());
+        assert!(verdict.evidence.as_deref().is_some_and(|text| text.starts_with("blind")), "{verdict:?}");
+    }
 }

@@ -37,6 +37,8 @@ pub struct Plan {
     pub once: Option<String>,
     /// The broker's settings, `section.key=value`.
     pub settings: Vec<String>,
+    /// Its shards: each start takes one of these.
+    pub shards: Vec<u16>,
     /// Milliseconds that the broker lives once enough is in flight: from, to.
     pub life_ms: (u64, u64),
     clients: Clients,
@@ -52,7 +54,8 @@ impl Plan {
     pub fn new(seed: u64, kills: u32, clients: Clients) -> Plan {
         let mut random = Random::new(seed);
         let queues = 8 + random.below(9);
-        let mut settings = vec![format!("broker.shards={}", 1 + random.below(2))];
+        let shards = [vec![1], vec![2], vec![1, 2, 3]][random.below(3)].clone();
+        let mut settings = Vec::new();
         // Small files in most runs, so that kills meet checkpoints and segments that are used again.
         if random.below(4) > 0 {
             let mib = 1 + random.below(4);
@@ -68,6 +71,7 @@ impl Plan {
             queues: (0..queues).map(|queue| format!("queue-{queue}")).collect(),
             once: (random.below(2) == 0).then(|| "once".to_owned()),
             settings,
+            shards,
             life_ms: (50, 2_000),
             clients,
         }

@@ -65,6 +65,8 @@ pub struct Setup {
     pub dir: PathBuf,
     /// `section.key=value`.
     pub settings: Vec<String>,
+    /// Shards of the next start.
+    pub shards: u16,
     /// More variables of its environment.
     pub environment: Vec<(String, String)>,
     /// Where it serves AMQP.
@@ -104,10 +106,17 @@ impl Setup {
         command.env_remove("NOTIFY_SOCKET").envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.arg("serve").arg("--data").arg(&self.data);
         command.args(["--listen", &self.amqp.to_string(), "--http", &self.http.to_string()]);
+        command.args(["--shards", &self.shards.to_string()]);
         for setting in &self.settings {
             command.args(["--set", setting]);
         }
         command
+    }
+
+    /// Files of large messages, those in the attic left out.
+    pub fn large_files(&self) -> u64 {
+        let Ok(entries) = std::fs::read_dir(self.data.join("large")) else { return 0 };
+        entries.filter_map(Result::ok).filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file())).count() as u64
     }
 
     /// Where all lives write their log.

@@ -51,6 +51,8 @@ pub struct Outcome {
     pub checkpoints: u64,
     /// Kills while one was being written.
     pub checkpoints_under_way: u64,
+    /// Files of large messages at the kills.
+    pub large_files: u64,
     /// How long it took.
     pub took: Duration,
 }
@@ -161,8 +163,7 @@ impl Run<'_> {
             broker = self.start()?;
         }
         self.finish(&broker)?;
-        let status = self.stop_at_last(broker)?;
-        if status { Ok(()) } else { Err("the last stop in order was none".into()) }
+        self.stop_at_last(broker)
     }
 
     fn tell(&mut self, change: BrokerChange) -> Result<(), Broken> {
@@ -170,10 +171,15 @@ impl Run<'_> {
     }
 
     fn start(&mut self) -> Result<Broker, Broken> {
+        self.draw_shards();
         let broker = Broker::start(&self.setup, self.death)?;
         self.diary.put(broker.ready_ns, &Event::Broker { change: BrokerChange::Start })?;
         self.diary.flush()?;
         Ok(broker)
+    }
+
+    fn draw_shards(&mut self) {
+        self.setup.shards = *self.random.pick(&self.plan.shards);
     }
 
     /// Until enough is in flight, and then as long as the seed says, with pauses.
@@ -240,11 +246,13 @@ impl Run<'_> {
         self.killed_at.push(now_ns());
         broker.kill(self.death)?;
         self.outcome.checkpoints_under_way += u64::from(Checkpoints::look(&self.setup.data).under_way);
+        self.outcome.large_files += self.setup.large_files();
         Ok(())
     }
 
     /// A start that is killed before it can be ready, or just then.
     fn kill_starting(&mut self) -> Result<(), Broken> {
+        self.draw_shards();
         let broker = Broker::begin(&self.setup, self.death)?;
         pause(Duration::from_micros(500 + self.random.number() % 40_000));
         self.tell(BrokerChange::Kill)?;
@@ -255,20 +263,23 @@ impl Run<'_> {
 
     /// A stop in order, and a start.
     fn stop(&mut self, broker: Broker) -> Result<Broker, Broken> {
-        self.tell(BrokerChange::Exit(None))?;
-        let status = broker.stop()?;
-        if !status.success() {
-            return Err(format!("a stop in order ended with {status}: {}", tail(&self.setup.log())));
-        }
+        self.stop_in_order(broker)?;
         self.outcome.stopped += 1;
         self.start()
     }
 
-    fn stop_at_last(&mut self, broker: Broker) -> Result<bool, Broken> {
+    fn stop_at_last(&mut self, broker: Broker) -> Result<(), Broken> {
+        self.stop_in_order(broker)?;
+        self.diary.tell(&Event::End)
+    }
+
+    fn stop_in_order(&mut self, broker: Broker) -> Result<(), Broken> {
         self.tell(BrokerChange::Exit(None))?;
         let status = broker.stop()?;
-        self.diary.tell(&Event::End)?;
-        Ok(status.success())
+        if status.success() {
+            return Ok(());
+        }
+        Err(format!("a stop in order ended with {status}: {}", tail(&self.setup.log())))
     }
 
     /// Drains everything, with quiet readings before and after.
@@ -296,7 +307,15 @@ impl Run<'_> {
         self.fleet.end_consumers(PATIENCE)?;
         let (to, run) = (self.setup.amqp, self.plan.run);
         self.outcome.dead_letters = dead_letters::read(to, broker, run, &mut self.diary, PATIENCE)?;
-        self.quiet(broker)
+        self.quiet(broker)?;
+        let until = Instant::now() + PATIENCE;
+        while self.setup.large_files() > 0 {
+            if Instant::now() > until {
+                return Err(format!("{} files of large messages are left behind", self.setup.large_files()));
+            }
+            pause(Duration::from_millis(5));
+        }
+        Ok(())
     }
 
     /// Nobody does anything: the broker's counters, once they stand still.
