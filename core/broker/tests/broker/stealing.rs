@@ -33,8 +33,9 @@ fn by_another_connection_of_the_same_container_on_the_same_or_another_shard() {
             world.run();
             assert_eq!(world[old].links[0].ended.as_deref(), Some("amqp:link:stolen"));
             assert!(world[new].links[0].attached);
-            assert_eq!(world[new].numbers(0), [1, 3], "its deliveries came back first, unseen");
-            assert_eq!(world[new].links[0].got[0].deliveries(), 0);
+            assert_eq!(world[new].numbers(0), [1, 3], "its deliveries came back first");
+            let counts = world[new].links[0].got.iter().map(|got| got.deliveries()).collect::<Vec<_>>();
+            assert_eq!(counts, [1, 1], "the application may have seen them");
             assert_eq!(world.queue("q").counters.consumers, 1);
             world[new].accept_all(0);
             world.run();

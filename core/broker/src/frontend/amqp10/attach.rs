@@ -21,7 +21,7 @@ impl Connection {
         if let Some(stolen) = event.stolen
             && let Some(old) = self.engine.link_token(stolen)
         {
-            self.link_goes(queues, old, Going::InOrder);
+            self.link_goes(queues, old, Going::Stolen);
         }
         let receiver = Connection::is_receiver(event.role);
         let wanted =
@@ -164,7 +164,7 @@ impl Connection {
             Some((Kind::Pending(_), _)) => self.refuse(queues, token, why),
             Some((_, id)) if why.condition == "amqp:link:stolen" => {
                 queues.log(Level::Info, Some(self.id), format!("a link ended: {}", why.why));
-                self.link_goes(queues, token, Going::InOrder);
+                self.link_goes(queues, token, Going::Stolen);
                 let _ = self.engine.steal(id);
             }
             _ => self.fail_link(queues, token, why),

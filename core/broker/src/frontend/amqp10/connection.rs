@@ -58,6 +58,8 @@ enum Farewell {
 pub(super) enum Going {
     /// In order: what it holds was not seen.
     InOrder,
+    /// Another one took its place. The client has not said what it saw, so what it holds counts as seen; the link is told.
+    Stolen,
     /// The connection broke.
     Lost,
 }
@@ -334,7 +336,7 @@ impl Connection {
         let receiver = matches!(kind, Kind::Consumer(_));
         match kind {
             Kind::Consumer(consumer) => {
-                let lost = going == Going::Lost;
+                let lost = going != Going::InOrder;
                 queues.request(consumer.queue, Request::Unsubscribe { consumer: consumer.consumer, lost });
             }
             Kind::Producer(producer) => self.producer_goes(queues, token, producer, going),

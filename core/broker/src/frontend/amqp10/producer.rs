@@ -278,14 +278,14 @@ impl Connection {
         self.end_if_leaving(token);
     }
 
-    /// A producer's link ends; what was whole still counts. In order: the link stays until it is told.
+    /// A producer's link ends; what was whole still counts. Unless the connection is lost, the link stays until it is told.
     pub(super) fn producer_goes(&mut self, queues: &mut Queues, token: u64, mut producer: Producer, going: Going) {
         let partial = producer.partial.take();
         if std::mem::take(&mut producer.pauses) {
             self.paused_by -= 1;
         }
         self.drop_partial(queues, token, partial);
-        if going == Going::InOrder && !producer.behind.is_empty() {
+        if going != Going::Lost && !producer.behind.is_empty() {
             if let Some(link) = self.link_mut(token) {
                 link.leaving = true;
                 link.kind = Kind::Producer(producer);
