@@ -18,7 +18,7 @@ struct Change {
 
 #[derive(Debug)]
 enum Kind {
-    Write { offset: usize, length: usize },
+    Write { offset: usize, length: usize, by: u32 },
     Resize { to: usize },
 }
 
@@ -71,15 +71,15 @@ impl Content {
         &self.live[offset.min(end)..end]
     }
 
-    /// Writes; a gap before it is zeros.
-    pub(crate) fn write(&mut self, offset: usize, bytes: &[u8]) {
+    /// Writes; a gap before it is zeros. `by`: the thread that does.
+    pub(crate) fn write(&mut self, offset: usize, bytes: &[u8], by: u32) {
         let (size, end) = (self.live.len(), offset + bytes.len());
         let old = self.read(offset, bytes.len()).to_vec();
         if end > size {
             self.live.resize(end, 0);
         }
         self.live[offset..end].copy_from_slice(bytes);
-        self.changed(Kind::Write { offset, length: bytes.len() }, size, old);
+        self.changed(Kind::Write { offset, length: bytes.len(), by }, size, old);
     }
 
     /// Cuts the file off, or appends zeros.
@@ -116,6 +116,16 @@ impl Content {
         (self.pending.len(), bytes.sum())
     }
 
+    /// Whether several threads have written what is not synced.
+    pub(crate) fn overlaps(&self) -> bool {
+        let mut by = self.pending.iter().filter_map(|change| match change.kind {
+            Kind::Write { by, .. } => Some(by),
+            Kind::Resize { .. } => None,
+        });
+        let first = by.next();
+        by.any(|by| Some(by) != first)
+    }
+
     /// The power is gone: of what was not synced, what `fate` keeps.
     pub(crate) fn cut(&mut self, fate: &mut dyn Fate) {
         for redo in self.take_back() {
@@ -132,7 +142,7 @@ impl Content {
                 continue;
             }
             match redo.kind {
-                Kind::Write { offset, .. } => self.write(offset, &redo.new),
+                Kind::Write { offset, by, .. } => self.write(offset, &redo.new, by),
                 Kind::Resize { to } => self.resize(to),
             }
         }
@@ -143,7 +153,7 @@ impl Content {
         let mut redo = Vec::new();
         for change in std::mem::take(&mut self.pending).into_iter().rev() {
             let new = match change.kind {
-                Kind::Write { offset, length } => self.read(offset, length).to_vec(),
+                Kind::Write { offset, length, .. } => self.read(offset, length).to_vec(),
                 Kind::Resize { .. } => Vec::new(),
             };
             self.live.resize(change.size, 0);
@@ -162,7 +172,7 @@ impl Content {
                     self.live.resize(to, 0);
                 }
             }
-            Kind::Write { offset, length } => {
+            Kind::Write { offset, length, .. } => {
                 let end = offset + length;
                 if end > self.live.len() && (size_is_safe || fate.keeps_size()) {
                     self.live.resize(end, 0);
@@ -219,7 +229,7 @@ mod tests {
 
     fn synced(bytes: &[u8]) -> Content {
         let mut content = Content::default();
-        content.write(0, bytes);
+        content.write(0, bytes, 1);
         content.sync(content.number());
         content
     }
@@ -227,8 +237,8 @@ mod tests {
     #[test]
     fn what_was_synced_stays_and_the_rest_goes_piece_by_piece() {
         let mut content = synced(&[1; 1536]);
-        content.write(256, &[2; 1024]);
-        content.write(512, &[3; 512]);
+        content.write(256, &[2; 1024], 1);
+        content.write(512, &[3; 512], 1);
         assert_eq!(content.unsynced(), (2, 1536));
         // 256..512, 512..1024, 1024..1280 of the first; 512..1024 of the second.
         cut(&mut content, &[true, true, false, false], &[]);
@@ -247,7 +257,7 @@ mod tests {
             (false, false, vec![1, 1]),
         ] {
             let mut content = synced(&[1, 1]);
-            content.write(2, &[7, 7]);
+            content.write(2, &[7, 7], 1);
             cut(&mut content, &[piece], &[size]);
             assert_eq!(content.read(0, 99), expected, "{piece} {size}");
         }
@@ -266,9 +276,9 @@ mod tests {
     #[test]
     fn a_sync_covers_what_was_written_before_it_began() {
         let mut content = synced(&[1; 8]);
-        content.write(0, &[2; 8]);
+        content.write(0, &[2; 8], 1);
         let begun = content.number();
-        content.write(4, &[3; 4]);
+        content.write(4, &[3; 4], 1);
         content.sync(begun);
         cut(&mut content, &[false], &[]);
         assert_eq!(content.read(0, 8), [2; 8]);
@@ -277,9 +287,9 @@ mod tests {
     #[test]
     fn dropped_pages_are_gone_and_what_came_later_is_not() {
         let mut content = synced(&[1; 8]);
-        content.write(0, &[2; 12]);
+        content.write(0, &[2; 12], 1);
         let begun = content.number();
-        content.write(6, &[3; 2]);
+        content.write(6, &[3; 2], 1);
         content.drop_pages(begun, &mut Listed { pieces: vec![false], sizes: Vec::new() });
         assert_eq!(content.read(0, 99), [1, 1, 1, 1, 1, 1, 3, 3, 0, 0, 0, 0]);
         assert_eq!(content.unsynced(), (1, 2));

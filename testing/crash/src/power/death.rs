@@ -65,9 +65,12 @@ impl Death for PowerCut {
 
     fn kill(&mut self, broker: &mut Child) -> Result<(), String> {
         let Run { layer, random, .. } = self.run.as_mut().ok_or("no run has begun")?;
-        let moment = *random.pick(&[Moment::Write, Moment::Sync, Moment::Sync, Moment::Name, Moment::Name]);
-        let side = *random.pick(&[Side::Before, Side::After]);
-        let came = layer.freeze_at(moment, side, random.below(4) as u32, PATIENCE);
+        let moment = *random.pick(&[Moment::Write, Moment::Sync, Moment::Name, Moment::Name, Moment::Overlap]);
+        let (side, more) = match moment {
+            Moment::Overlap => (Side::After, 0),
+            _ => (*random.pick(&[Side::Before, Side::After]), random.below(4) as u32),
+        };
+        let came = layer.freeze_at(moment, side, more, PATIENCE);
         broker.kill().map_err(|e| format!("cannot kill the broker: {e}"))?;
         // Its threads that wait for an answer can end when the layer gives up on them.
         self.cuts += layer.cut(random);

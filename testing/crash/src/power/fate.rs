@@ -18,6 +18,8 @@ pub struct Cuts {
     pub writes: u64,
     /// Of these, kept in part.
     pub torn: u64,
+    /// Files with unsynced writes of several threads.
+    pub overlaps: u64,
     /// Sectors of 512 bytes in these writes that were kept.
     pub sectors_kept: u64,
     /// Sectors that were lost.
@@ -36,6 +38,7 @@ impl AddAssign for Cuts {
         self.lossy += other.lossy;
         self.writes += other.writes;
         self.torn += other.torn;
+        self.overlaps += other.overlaps;
         self.sectors_kept += other.sectors_kept;
         self.sectors_lost += other.sectors_lost;
         self.sizes_undone += other.sizes_undone;
@@ -46,11 +49,22 @@ impl AddAssign for Cuts {
 
 impl fmt::Display for Cuts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Cuts { cuts, lossy, writes, torn, sectors_kept, sectors_lost, sizes_undone, names_kept, names_undone } =
-            self;
+        let Cuts {
+            cuts,
+            lossy,
+            writes,
+            torn,
+            overlaps,
+            sectors_kept,
+            sectors_lost,
+            sizes_undone,
+            names_kept,
+            names_undone,
+        } = self;
         write!(
             f,
-            "{cuts} cuts, {lossy} of them lost something: of {writes} unsynced writes {torn} torn, of {} sectors {sectors_lost} \
+            "{cuts} cuts, {lossy} of them lost something: of {writes} unsynced writes {torn} torn, {overlaps} files with \
+             writes of several threads, of {} sectors {sectors_lost} \
              lost, of {} changes of names {names_undone} undone, {sizes_undone} sizes back",
             sectors_kept + sectors_lost,
             names_kept + names_undone

@@ -36,18 +36,24 @@ use std::time::{Duration, Instant};
 /// Threads that answer. Two flushers, one more writer and a reader may each wait for a sync.
 const WORKERS: usize = 5;
 
+/// One write in so many takes longer.
+const STALL_EACH: u64 = 32;
+
 /// What a layer is like.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// How long a sync takes at least.
     pub sync: Duration,
+    /// How long one write in 32 takes at least. The kernel lets nobody else write to a file while it is synced, but
+    /// hands it over after a write to whoever has waited for 4 ms: so flushes overlap here, too.
+    pub stall: Duration,
     /// Bytes of all files together; more is ENOSPC.
     pub bytes: usize,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { sync: Duration::from_micros(300), bytes: 4 << 30 }
+        Options { sync: Duration::from_micros(300), stall: Duration::from_millis(10), bytes: 4 << 30 }
     }
 }
 
@@ -60,6 +66,8 @@ pub enum Moment {
     Sync,
     /// A file is created, renamed or removed.
     Name,
+    /// Bytes are written to a file that has unsynced ones of another thread: two flushes overlap. Always after it.
+    Overlap,
 }
 
 /// Before a request takes effect, or after it, without an answer.
@@ -254,6 +262,7 @@ impl Layer {
         // A file whose name is lost is lost with it.
         let names = state.tree.cut(|n| drawn.below(n));
         for content in state.tree.files_mut() {
+            drawn.did.overlaps += u64::from(content.overlaps());
             content.cut(&mut drawn);
         }
         let did = drawn.end(names);

@@ -94,6 +94,8 @@ pub(crate) enum Request<'a> {
 pub(crate) struct Head {
     pub(crate) unique: u64,
     pub(crate) node: u64,
+    /// The thread that asks.
+    pub(crate) thread: u32,
 }
 
 struct Arguments<'a>(&'a [u8]);
@@ -118,7 +120,7 @@ impl<'a> Arguments<'a> {
 /// Reads a request; none if its bytes are none.
 pub(crate) fn decode(bytes: &[u8]) -> Option<(Head, Request<'_>)> {
     let head = Arguments(bytes.get(..IN_HEADER)?);
-    let (code, unique, node) = (head.u32(4)?, head.u64(8)?, head.u64(16)?);
+    let (code, unique, node, thread) = (head.u32(4)?, head.u64(8)?, head.u64(16)?, head.u32(32)?);
     let args = Arguments(&bytes[IN_HEADER..]);
     let request = match code {
         1 => Request::Lookup { name: args.name(0)?.0 },
@@ -153,7 +155,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<(Head, Request<'_>)> {
         }
         _ => Request::Other,
     };
-    Some((Head { unique, node }, request))
+    Some((Head { unique, node, thread }, request))
 }
 
 /// What a node looks like from outside.

@@ -7,7 +7,7 @@ use super::content::Content;
 use super::fate::Drawn;
 use super::protocol::{Answer, BUFFER, Head, Looks, Request, decode, errno};
 use super::tree::{Body, Folder, Node, Refused, Tree};
-use super::{Fault, Faulty, Moment, Options, Pages, Side, Traffic};
+use super::{Fault, Faulty, Moment, Options, Pages, STALL_EACH, Side, Traffic};
 use crate::random::Random;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -174,13 +174,21 @@ impl Shared {
                 (state, Err(errno::EIO))
             }
             request => {
-                let answer = self.change(&mut state, head.node, request);
+                let answer = self.change(&mut state, head, request);
                 (state, answer)
             }
         };
-        if moment.is_some_and(|moment| state.pass(moment, Side::After)) {
+        let overlaps = moment == Some(Moment::Write) && state.tree.file(head.node).is_ok_and(|file| file.overlaps());
+        if moment.is_some_and(|moment| state.pass(moment, Side::After))
+            || (overlaps && state.pass(Moment::Overlap, Side::After))
+        {
             self.news.notify_all();
             return Err(Frozen);
+        }
+        let stalls = moment == Some(Moment::Write) && state.traffic.writes % STALL_EACH == 0;
+        drop(state);
+        if stalls {
+            wait(self.options.stall);
         }
         Ok(answer)
     }
@@ -224,7 +232,8 @@ impl Shared {
         Ok((guard, answer))
     }
 
-    fn change(&self, state: &mut State, node: Node, request: &Request<'_>) -> Result<Answer, i32> {
+    fn change(&self, state: &mut State, head: Head, request: &Request<'_>) -> Result<Answer, i32> {
+        let node = head.node;
         let full = |state: &State, more: usize| state.used() + more > self.options.bytes;
         match *request {
             Request::Init => Ok(Answer::init()),
@@ -280,7 +289,7 @@ impl Shared {
                 if more > 0 && full(state, more) {
                     return Err(errno::ENOSPC);
                 }
-                state.tree.file(node)?.write(offset, bytes);
+                state.tree.file(node)?.write(offset, bytes, head.thread);
                 state.tree.item_mut(node)?.written = SystemTime::now();
                 state.traffic.writes += 1;
                 state.traffic.bytes += bytes.len() as u64;
@@ -322,7 +331,7 @@ impl Shared {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a sync of a real disk takes time, and in that time the power fails")]
+#[expect(clippy::disallowed_methods, reason = "a real disk takes time, and in that time the power fails")]
 fn wait(time: Duration) {
     if !time.is_zero() {
         std::thread::sleep(time);

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 
 /// Syncs at once: nothing here is about time.
-const QUICK: Options = Options { sync: Duration::ZERO, bytes: 64 << 20 };
+const QUICK: Options = Options { sync: Duration::ZERO, stall: Duration::ZERO, bytes: 64 << 20 };
 
 fn layer(dir: &tempfile::TempDir) -> Option<Layer> {
     Layer::or_skip(&dir.path().join("disk"), QUICK)

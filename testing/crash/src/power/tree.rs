@@ -388,7 +388,7 @@ mod tests {
     fn what_was_unlinked_may_come_back_with_its_content() {
         let (mut tree, a, _) = tree();
         let node = tree.add(a, b"1", file()).unwrap();
-        tree.file(node).unwrap().write(0, b"here");
+        tree.file(node).unwrap().write(0, b"here", 1);
         let number = tree.file(node).unwrap().number();
         tree.file(node).unwrap().sync(number);
         tree.sync(a);
