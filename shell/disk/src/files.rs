@@ -74,6 +74,19 @@ fn make_dir(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Who watches operations: called before each one (`false`), where an error takes its place, and after each that went well.
+#[cfg(feature = "failpoints")]
+pub type Probe = fn(&DiskOp, bool) -> Result<(), IoError>;
+
+#[cfg(feature = "failpoints")]
+static PROBE: std::sync::OnceLock<Probe> = std::sync::OnceLock::new();
+
+/// From now on `probe` watches all operations of the process; the first to ask stays.
+#[cfg(feature = "failpoints")]
+pub fn watch(probe: Probe) {
+    PROBE.get_or_init(|| probe);
+}
+
 /// The files of a data directory. Operations on different files may run at once.
 #[derive(Debug)]
 pub struct Files {
@@ -89,6 +102,16 @@ impl Files {
 
     /// Runs one operation to its end.
     pub fn run(&self, op: DiskOp) -> IoResult {
+        #[cfg(feature = "failpoints")]
+        if let Some(probe) = PROBE.get() {
+            probe(&op, false)?;
+            let done = self.run_unwatched(op.clone())?;
+            return probe(&op, true).map(|()| done);
+        }
+        self.run_unwatched(op)
+    }
+
+    fn run_unwatched(&self, op: DiskOp) -> IoResult {
         self.try_run(op).map_err(|error| IoError {
             kind: match error.kind() {
                 ErrorKind::StorageFull | ErrorKind::QuotaExceeded => IoErrorKind::NoSpace,

@@ -7,5 +7,7 @@ mod files;
 mod store;
 
 pub use files::{Files, Lock};
+#[cfg(feature = "failpoints")]
+pub use files::{Probe, watch};
 pub use packhorse_journal::{Checkpoints, JournalError as OpenError};
 pub use store::{DiskStore, OpenOptions, OpenReport, ShardStore};

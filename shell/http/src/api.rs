@@ -72,6 +72,10 @@ pub(crate) fn router(app: Arc<App>, patience: Duration) -> Router {
         .route("/queues/{name}", get(queue).put(put_queue).delete(delete_queue))
         .route("/config", get(config))
         .route("/openapi.json", get(openapi));
+    #[cfg(feature = "failpoints")]
+    {
+        v1 = v1.merge(crate::failpoints::routes());
+    }
     for path in NOT_YET {
         v1 = v1.route(path, axum::routing::any(not_yet));
     }

@@ -4,6 +4,8 @@
 //! one-shot. Must not know the journal, sockets of AMQP, or any rule about queues: those are the shards'.
 
 mod api;
+#[cfg(feature = "failpoints")]
+mod failpoints;
 mod gateway;
 mod node;
 mod patient;
@@ -11,6 +13,8 @@ mod problem;
 mod render;
 mod server;
 
+#[cfg(feature = "failpoints")]
+pub use failpoints::Failpoints;
 pub use gateway::{Gateway, NoAnswer};
 pub use node::{Node, Phase};
 pub use server::{HttpLimits, Server};

@@ -27,6 +27,8 @@ pub struct Node {
     /// The document of `/api/v1/config`.
     pub config: serde_json::Value,
     phase: Mutex<Phase>,
+    #[cfg(feature = "failpoints")]
+    failpoints: Mutex<Option<std::sync::Arc<dyn crate::Failpoints>>>,
 }
 
 impl Node {
@@ -38,7 +40,20 @@ impl Node {
             started: Instant::now(),
             config,
             phase: Mutex::new(Phase::Recovering),
+            #[cfg(feature = "failpoints")]
+            failpoints: Mutex::new(None),
         }
+    }
+
+    /// Gives the process failpoints.
+    #[cfg(feature = "failpoints")]
+    pub fn set_failpoints(&self, points: std::sync::Arc<dyn crate::Failpoints>) {
+        *self.failpoints.lock().expect("a panic ends the process") = Some(points);
+    }
+
+    #[cfg(feature = "failpoints")]
+    pub(crate) fn failpoints(&self) -> Option<std::sync::Arc<dyn crate::Failpoints>> {
+        self.failpoints.lock().expect("a panic ends the process").clone()
     }
 
     /// The present phase.

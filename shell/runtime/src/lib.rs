@@ -5,6 +5,8 @@
 mod clock;
 mod config;
 mod exit;
+#[cfg(feature = "failpoints")]
+mod failpoints;
 mod load;
 mod logging;
 mod ready;

@@ -14,6 +14,7 @@ use packhorse_disk::{DiskStore, OpenError, OpenOptions, OpenReport, ShardStore};
 use packhorse_http::{Gateway, HttpLimits, Node, Phase, Server};
 use packhorse_model::{ConnectionId, Now, Seed, ShardId};
 use packhorse_net::{Bound, Door, Host, Limits, Mailbox, Post, Reactor};
+use packhorse_store::Store;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -149,6 +150,13 @@ fn start(config: ServeConfig) -> Result<Running, ExitReason> {
     let limits = HttpLimits { connections: config.http_max_connections, ..HttpLimits::default() };
     let http = Server::start(http, Arc::clone(&gateway), Arc::clone(&node), limits).map_err(fault("start HTTP"))?;
 
+    #[cfg(feature = "failpoints")]
+    {
+        crate::failpoints::from_environment().map_err(ExitReason::Config)?;
+        packhorse_disk::watch(crate::failpoints::probe);
+        node.set_failpoints(crate::failpoints::registry());
+        tracing::warn!("a build for tests: failpoints are at /api/v1/failpoints");
+    }
     let (store, handles, report) = open_store(&config, &mailboxes, &tell, &told)?;
     // Nobody else has this data directory, so nobody else is ready with it.
     if let Some(path) = &config.ready_file {
@@ -318,9 +326,15 @@ fn start_shards(
         .map(|((door, handle), index)| {
             let (broker, process) = (Arc::clone(&broker), Arc::clone(process));
             let shard = move || {
+                #[cfg(feature = "failpoints")]
+                let seen = crate::failpoints::Seen::default();
+                #[cfg(feature = "failpoints")]
+                let handle = crate::failpoints::WatchedStore::new(handle, seen.clone());
                 let mut shard = Shard::new(broker, ShardId(index), seed, handle);
                 recover(&mut shard, &process);
                 process.tell(Told::Recovered);
+                #[cfg(feature = "failpoints")]
+                let shard = crate::failpoints::WatchedMachine::new(shard, seen);
                 if let Err(e) = Reactor::new(door, shard, Arc::clone(&process), limits).run() {
                     process.tell(Told::LoopFailed(e));
                 }
@@ -331,7 +345,7 @@ fn start_shards(
 }
 
 /// Recovers a shard page by page; a long one says how far it is.
-fn recover(shard: &mut Shard<ShardStore>, process: &Process) {
+fn recover(shard: &mut Shard<impl Store>, process: &Process) {
     let mut told = Instant::now();
     loop {
         let progress = shard.recover_step(process.now());

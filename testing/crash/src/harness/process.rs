@@ -34,8 +34,8 @@ pub trait Death {
     /// Ends the process now; when this returns it is gone.
     fn kill(&mut self, broker: &mut Child) -> Result<(), String>;
 
-    /// After a run, before its files may be removed. `clean`: they will not be looked at.
-    fn end_run(&mut self, _clean: bool) -> Result<(), String> {
+    /// After a run, before its files may be removed.
+    fn end_run(&mut self) -> Result<(), String> {
         Ok(())
     }
 }

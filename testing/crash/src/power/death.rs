@@ -78,13 +78,11 @@ impl Death for PowerCut {
         broker.wait().map(|_| ()).map_err(|e| format!("cannot wait for the broker: {e}"))
     }
 
-    /// The medium is memory: if anybody will look at it, it is copied to where the run's other files are.
-    fn end_run(&mut self, clean: bool) -> Result<(), String> {
+    /// The medium is memory: what is on it is copied to where the run's other files are.
+    fn end_run(&mut self) -> Result<(), String> {
         let Some(Run { layer, dir, .. }) = self.run.take() else { return Ok(()) };
         self.traffic += layer.traffic();
-        if !clean {
-            copy(layer.path(), &dir.join("medium")).map_err(|e| format!("cannot copy what the medium has: {e}"))?;
-        }
+        copy(layer.path(), &dir.join("medium")).map_err(|e| format!("cannot copy what the medium has: {e}"))?;
         drop(layer);
         fs::remove_dir(dir.join("disk")).map_err(|e| format!("cannot remove the place of the mount: {e}"))
     }
