@@ -4,12 +4,14 @@ It does what `src/harness/producer.rs` and `consumer.rs` do, over another implem
 (docs/formats/history.md). It owns no judgment: the checker reads its file. Orders come on standard input, figures go to the flow file.
 """
 import argparse
+import fcntl
 import json
 import os
 import random
 import socket
 import struct
 import sys
+import termios
 import threading
 import time
 from collections import deque
@@ -170,7 +172,6 @@ class Client(Handler):
     def work(self):
         threading.Thread(target=self.read_orders, daemon=True).start()
         while not self.over:
-            looked = time.monotonic_ns()
             self.container.timeout = 0.005 if self.connection is None else 0.02
             self.container.process()
             while self.orders:
@@ -189,8 +190,7 @@ class Client(Handler):
                     self.next_mischief = now + 0.2 + self.dice.random() * 2.5
                     self.mischief()
                 self.turn()
-            # What had reached this process before the loop looked at its socket is recorded by now.
-            self.tick(looked)
+            self.tick()
             self.diary.flush()
             self.show()
         self.diary.put(time.monotonic_ns(), "end")
@@ -235,7 +235,14 @@ class Client(Handler):
         self.links += 1
         return self.options.number * LINKS + self.links - 1
 
-    def tick(self, at):
+    def unread(self):
+        """Bytes that have reached this process and that the library has not looked at: it reads a little at a time."""
+        selectable = getattr(self.connection.transport, "_selectable", None) if self.connection is not None else None
+        if selectable is None:
+            return 0
+        return struct.unpack("i", fcntl.ioctl(selectable.fileno(), termios.FIONREAD, b"\0\0\0\0"))[0]
+
+    def tick(self):
         pass
 
 
@@ -377,8 +384,9 @@ class Consumer(Client):
             self.ins.append(In(options.once, True, self.dice))
         self.stage, self.ticked, self.received = WORKING, 0, 0
 
-    def tick(self, at):
-        if at - self.ticked > TICK_S * 5e8:
+    def tick(self):
+        at = time.monotonic_ns()
+        if at - self.ticked > TICK_S * 5e8 and self.unread() == 0:
             self.ticked = at
             self.diary.put(at, "tick")
 

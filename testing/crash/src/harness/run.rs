@@ -162,7 +162,10 @@ impl Run<'_> {
             }
             broker = self.start()?;
         }
-        self.finish(&broker)?;
+        let finished = self.finish(&broker);
+        // That it has ended says more than that it does not answer.
+        self.still_there(&mut broker)?;
+        finished?;
         self.stop_at_last(broker)
     }
 
