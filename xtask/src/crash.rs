@@ -4,14 +4,15 @@
 
 use crate::steps::Outcome;
 use crate::{command, workspace};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const USAGE: &str = "\
-cargo xtask crash --kills N | --power N [--seed S] [ARGS…]
+cargo xtask crash --kills N | --power N | --planted [--seed S] [ARGS…]
 
   --kills N      kill -9 while clients work, until N kills count; what clients saw is judged
   --power N      the same with power cuts: what was not synced is lost; as root, with /dev/fuse
+  --planted      faults planted in the broker on purpose: each must be found, and a table says how
   --seed S       the first run's seed; by default another one each time
   --profile P    what is built; `release` by default
 
@@ -22,6 +23,8 @@ Further arguments: `--per-run N`, `--keep`, `--dir DIR`, `--only-ours` (no forei
 pub(crate) const KILLS: &str = "kills";
 /// And for power cuts.
 pub(crate) const POWER: &str = "power";
+/// And for faults on purpose.
+pub(crate) const PLANTED: &str = "planted";
 
 /// What a person asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,7 +44,14 @@ impl Wanted {
                 return Ok(Wanted { profile, arguments });
             }
         }
-        Err(USAGE.to_owned())
+        match rest.iter().position(|word| word == "--planted") {
+            Some(at) => {
+                rest[at] = PLANTED.to_owned();
+                rest[..=at].rotate_right(1);
+                Ok(Wanted { profile, arguments: rest })
+            }
+            None => Err(USAGE.to_owned()),
+        }
     }
 }
 
@@ -60,10 +70,29 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     build.args(["build", "--profile", &wanted.profile]);
     build.args(["--package", "packhorse", "--package", "packhorse-crash", "--package", "packhorse-interop"]);
     command::watch(&mut build)?;
-    let programs = workspace::Metadata::read(&root)?.target.join(&wanted.profile);
-    let mut harness = Command::new(programs.join("packhorse-crash"));
-    harness.args(&wanted.arguments).env("PACKHORSE_BIN", programs.join("packhorse")).current_dir(&root);
+    let target = workspace::Metadata::read(&root)?.target;
+    let folder = if wanted.profile == "dev" { "debug" } else { &wanted.profile };
+    let mut broker = target.join(folder).join("packhorse");
+    if wanted.arguments[0] == PLANTED {
+        let mut build = planted_cargo("build", &root, &target);
+        command::watch(build.args(["--profile", &wanted.profile, "--package", "packhorse", "--features", "planted"]))?;
+        broker = planted_target(&target).join(folder).join("packhorse");
+    }
+    let mut harness = Command::new(target.join(folder).join("packhorse-crash"));
+    harness.args(&wanted.arguments).env("PACKHORSE_BIN", broker).current_dir(&root);
     command::watch(&mut harness)
+}
+
+/// Where programs with planted faults are, so that nobody takes them for the ordinary ones.
+pub(crate) fn planted_target(target: &Path) -> PathBuf {
+    target.join("planted")
+}
+
+/// Cargo that puts programs there, and shares everything that is compiled on the way with the ordinary builds.
+pub(crate) fn planted_cargo(verb: &str, root: &Path, target: &Path) -> Command {
+    let mut cargo = command::cargo(root);
+    cargo.arg(verb).arg("--target-dir").arg(planted_target(target)).env("CARGO_BUILD_BUILD_DIR", target);
+    cargo
 }
 
 /// The harness's command line in the test command: the programs are built.
@@ -90,7 +119,6 @@ pub(crate) fn outcome(finished: command::Finished) -> Result<Outcome, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
 
     fn parse(line: &str) -> Result<Wanted, String> {
         Wanted::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
@@ -108,6 +136,7 @@ mod tests {
             Ok(wanted("dev", "kills --count 5 --seed 7 --keep"))
         );
         assert_eq!(parse("--power 60"), Ok(wanted("release", "power --count 60")));
+        assert_eq!(parse("--seed 3 --planted --keep"), Ok(wanted("release", "planted --seed 3 --keep")));
         assert!(parse("").is_err());
         assert!(parse("--kills").is_err());
     }

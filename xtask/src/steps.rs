@@ -35,6 +35,7 @@ pub(crate) const STEPS: &[Step] = &[
     Step { name: "readme", what: "the binary takes the command lines of the README", quick: true, run: command_lines },
     Step { name: "crash-points", what: "the journal stopped at each disk operation", quick: true, run: stopped },
     Step { name: "crash", what: "the broker killed, and its power cut, while clients work", quick: false, run: killed },
+    Step { name: "planted", what: "faults on purpose are found, each one", quick: false, run: planted },
     Step { name: "instructions", what: "instruction counts of hot paths, within 3 %", quick: false, run: instructions },
     Step { name: "interop", what: "foreign clients against the broker", quick: false, run: matrix },
 ];
@@ -339,8 +340,32 @@ fn killed(context: &mut Context) -> Result<Outcome, String> {
         sum.passed += passed;
         sum.skipped += skipped;
     }
-    // Planted faults have their place here.
     Ok(sum)
+}
+
+/// What is built with planted faults, with the tests of their places.
+const WITH_PLANTED: [&str; 4] = ["packhorse-model", "packhorse-queue", "packhorse-journal", "packhorse"];
+
+fn planted(context: &mut Context) -> Result<Outcome, String> {
+    let harness = context.built(&["packhorse", "packhorse-crash"])?.program("packhorse-crash")?.0.to_owned();
+    let target = context.metadata.target.clone();
+    let mut cargo = crash::planted_cargo("test", &context.root, &target);
+    for package in WITH_PLANTED {
+        cargo.args(["--package", package, "--features", &format!("{package}/planted")]);
+    }
+    let tests = command::run(cargo.args(["--test", "planted"]), &context.logs, "planted-tests")?.succeeded()?;
+    let tests = TestCounts::parse(&tests.output, |_| None).outcome;
+    let broker = crash::planted_target(&target).join("debug").join("packhorse");
+    let mut command = Command::new(harness);
+    command.arg(crash::PLANTED).arg("--bin").arg(broker).arg("--dir").arg(target.join("crash"));
+    command.args(&context.passed_on).current_dir(&context.root);
+    let finished = command::run(&mut command, &context.logs, "planted")?;
+    let table = finished.output.lines().position(|line| line.starts_with("planted fault "));
+    let table: Vec<&str> = finished.output.lines().skip(table.unwrap_or(0)).collect();
+    show_lines(&table.join("\n"));
+    let mut outcome = summary(finished)?;
+    outcome.passed += tests.passed;
+    Ok(outcome)
 }
 
 /// The only step with a build of its own: counts of a debug build say nothing.

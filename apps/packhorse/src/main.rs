@@ -76,7 +76,7 @@ fn run(verb: Verb) -> End {
         }
         Verb::Version { json } => {
             if json {
-                println!("{}", serde_json::json!({ "version": VERSION }));
+                println!("{}", version_document());
             } else {
                 println!("packhorse {VERSION}");
             }
@@ -85,6 +85,13 @@ fn run(verb: Verb) -> End {
         Verb::Queue(Queue::NotYet(words)) => not_yet("queue", &words),
         Verb::NotYet(words) => not_yet("", &words),
     }
+}
+
+fn version_document() -> serde_json::Value {
+    let document = serde_json::json!({ "version": VERSION });
+    #[cfg(feature = "planted")]
+    let document = serde_json::json!({ "version": VERSION, "planted": planted::names() });
+    document
 }
 
 /// Verbs of the specification that this version has not.

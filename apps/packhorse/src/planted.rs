@@ -19,6 +19,11 @@ const FIXED: [(bool, Planted); 7] = [
 ];
 const _: () = assert!(FIXED.len() == Planted::ALL.len(), "each fault has a feature");
 
+/// What can be planted.
+pub(crate) fn names() -> [&'static str; Planted::ALL.len()] {
+    Planted::ALL.map(Planted::name)
+}
+
 /// Makes the choice and tells it on standard error.
 ///
 /// # Errors
@@ -50,32 +55,8 @@ pub(crate) fn choose() -> Result<(), String> {
 /// `NAME` or `NAME:N`.
 fn read(said: &str) -> Result<(Planted, u32), String> {
     let (name, one_in) = said.split_once(':').map_or((said, None), |(name, n)| (name, Some(n)));
-    let fault = Planted::named(name).ok_or_else(|| {
-        let known: Vec<&str> = Planted::ALL.iter().map(|fault| fault.name()).collect();
-        format!("{VARIABLE}={said}: there is no such fault; there are {}", known.join(", "))
-    })?;
+    let fault = Planted::named(name)
+        .ok_or_else(|| format!("{VARIABLE}={said}: there is no such fault; there are {}", names().join(", ")))?;
     let one_in = one_in.map_or(Ok(fault.usual()), str::parse).ok().filter(|n| *n > 0);
     Ok((fault, one_in.ok_or_else(|| format!("{VARIABLE}={said}: write NAME or NAME:N with N from 1 on"))?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_choice_is_a_name_and_perhaps_a_number() {
-        assert_eq!(read("skip-flush"), Ok((Planted::SkipFlush, 1)));
-        assert_eq!(read("swap-messages:7"), Ok((Planted::SwapMessages, 7)));
-        for wrong in ["", "skip", "skip-flush:", "skip-flush:0", "skip-flush:x", ":3"] {
-            assert!(read(wrong).is_err(), "{wrong}");
-        }
-        assert!(read("skip").unwrap_err().contains("skip-flush, confirm-early"));
-    }
-
-    #[test]
-    fn each_feature_names_another_fault() {
-        for fault in Planted::ALL {
-            assert!(FIXED.iter().any(|(_, fixed)| *fixed == fault), "{}", fault.name());
-        }
-    }
 }

@@ -51,7 +51,7 @@ mod with {
     #[test]
     fn an_unknown_fault_is_refused_with_64_and_the_known_ones() {
         let dir = tempfile::tempdir().unwrap();
-        for wrong in ["no-such-fault", "skip-flush:0"] {
+        for wrong in ["no-such-fault", "skip", "skip-flush:", "skip-flush:0", "skip-flush:x", ":3"] {
             let mut command = serve(dir.path(), &[]);
             command.env("PACKHORSE_PLANTED", wrong);
             let (code, said) = refused(command);
@@ -59,6 +59,20 @@ mod with {
             assert!(said.contains(wrong), "{said}");
         }
         assert!(!dir.path().join("data").exists(), "nothing was opened");
+    }
+
+    #[test]
+    fn each_fault_has_a_feature_that_chooses_it() {
+        let output = packhorse().args(["version", "--json"]).output().unwrap();
+        let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let names = said["planted"].as_array().unwrap();
+        assert!(names.len() >= 7, "{said}");
+        let manifest = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap();
+        let source = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/planted.rs")).unwrap();
+        for name in names.iter().map(|name| name.as_str().unwrap()) {
+            assert!(manifest.contains(&format!("planted-{name} = [\"planted\"]")), "{name}");
+            assert!(source.contains(&format!("feature = \"planted-{name}\"")), "{name}");
+        }
     }
 
     #[test]

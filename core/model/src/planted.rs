@@ -9,7 +9,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Planted {
-    /// A flush is reported as done and was never made. Always.
+    /// A flush of the log, for which confirms wait, is reported as done and was never made. Always.
     SkipFlush = 1,
     /// A producer gets its confirm when the message is handed to the store.
     ConfirmEarly,
@@ -85,7 +85,7 @@ mod choice {
                 Planted::SkipFlush => 1,
                 Planted::DropLastRecord => 20,
                 Planted::RedeliverUnflagged => 50,
-                Planted::ConfirmEarly => 200,
+                Planted::ConfirmEarly => 100,
                 Planted::ForgetAcknowledgement | Planted::SwapMessages | Planted::DeliverTwice => 500,
             }
         }
@@ -107,27 +107,5 @@ mod choice {
         }
         let one_in = (word >> 8) as u32;
         OCCASIONS.fetch_add(1, Ordering::Relaxed) % one_in == one_in - 1
-    }
-}
-
-#[cfg(all(test, feature = "planted"))]
-mod tests {
-    use super::*;
-
-    // One test, for the choice is the process's.
-    #[test]
-    fn a_fault_happens_once_in_so_many_occasions_and_no_other_does() {
-        let all = || Planted::ALL.map(planted);
-        assert_eq!(all(), [false; 7]);
-        choose(Some(Planted::SwapMessages), 3);
-        let happened: [bool; 7] = core::array::from_fn(|_| planted(Planted::SwapMessages));
-        assert_eq!(happened, [false, false, true, false, false, true, false]);
-        for fault in Planted::ALL {
-            choose(Some(fault), 0);
-            assert_eq!(Planted::ALL.map(planted), Planted::ALL.map(|other| other == fault), "{}", fault.name());
-            assert_eq!(Planted::named(fault.name()), Some(fault));
-        }
-        choose(None, 1);
-        assert_eq!(all(), [false; 7]);
     }
 }

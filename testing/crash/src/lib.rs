@@ -12,6 +12,7 @@ mod load;
 pub mod mutate;
 mod pair;
 mod peer;
+pub mod planted;
 pub mod power;
 mod random;
 mod wire;

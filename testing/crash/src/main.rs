@@ -1,9 +1,11 @@
-//! `packhorse-crash kills`: the kill harness; `power`: the same with power cuts; `producer` and `consumer` are the client processes that it starts.
+//! `packhorse-crash kills`: the kill harness; `power`: the same with power cuts; `producer` and `consumer` are the client processes
+//! that it starts.
 //!
 //! Owns the command line only.
 
 use clap::{Parser, Subcommand};
 use packhorse_crash::harness::{self, Campaign, ClientOptions, Death, KillNine, Verdict};
+use packhorse_crash::planted;
 use packhorse_crash::power::{Layer, PowerCut};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -22,6 +24,8 @@ enum Verb {
     Kills(Kills),
     /// The same with power cuts: what was not synced is lost
     Power(Kills),
+    /// A broker of feature `planted`: each of its faults must be found
+    Planted(Kills),
     /// A producing client of a run
     Producer(ClientOptions),
     /// A consuming client of a run
@@ -57,6 +61,10 @@ fn main() -> ExitCode {
     let done = match Line::parse().verb {
         Verb::Kills(options) => kills(&options, &mut KillNine, "--kills").map(|verdict| verdict.is_clean()),
         Verb::Power(options) => power(&options),
+        // What foreign clients see is found in the other runs.
+        Verb::Planted(options) => {
+            campaign(&Kills { only_ours: true, ..options }, "--planted").and_then(|campaign| planted::run(&campaign))
+        }
         Verb::Producer(options) => harness::produce(&options).map(|()| true),
         Verb::Consumer(options) => harness::consume(&options).map(|()| true),
     };
@@ -71,6 +79,12 @@ fn main() -> ExitCode {
 }
 
 fn kills(options: &Kills, death: &mut dyn Death, flag: &str) -> Result<Verdict, String> {
+    let verdict = campaign(options, flag)?.run(death)?;
+    println!("{verdict}");
+    Ok(verdict)
+}
+
+fn campaign(options: &Kills, flag: &str) -> Result<Campaign, String> {
     let program = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
     let bin = options.bin.clone().unwrap_or_else(|| program.with_file_name("packhorse"));
     if !bin.is_file() {
@@ -81,7 +95,7 @@ fn kills(options: &Kills, death: &mut dyn Death, flag: &str) -> Result<Verdict, 
         now.as_secs() % 1_000_000_000
     });
     let foreign = if options.only_ours { None } else { foreign(&program)? };
-    let campaign = Campaign {
+    Ok(Campaign {
         bin,
         environment: Vec::new(),
         program,
@@ -92,10 +106,7 @@ fn kills(options: &Kills, death: &mut dyn Death, flag: &str) -> Result<Verdict, 
         kills_per_run: options.per_run,
         keep: options.keep,
         command: format!("cargo xtask crash {flag}"),
-    };
-    let verdict = campaign.run(death)?;
-    println!("{verdict}");
-    Ok(verdict)
+    })
 }
 
 /// Where a layer cannot be mounted, a person is told so; in CI that is an error.
