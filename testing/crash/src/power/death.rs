@@ -70,7 +70,10 @@ impl Death for PowerCut {
             Moment::Overlap => (Side::After, 0),
             _ => (*random.pick(&[Side::Before, Side::After]), random.below(4) as u32),
         };
-        let came = layer.freeze_at(moment, side, more, PATIENCE);
+        // Before a sync, there is always something to lose.
+        let came =
+            layer.freeze_at(moment, side, more, PATIENCE) || layer.freeze_at(Moment::Sync, Side::Before, 0, PATIENCE);
+        layer.freeze();
         broker.kill().map_err(|e| format!("cannot kill the broker: {e}"))?;
         // Its threads that wait for an answer can end when the layer gives up on them.
         self.cuts += layer.cut(random);

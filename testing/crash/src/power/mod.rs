@@ -225,7 +225,7 @@ impl Layer {
         self.shared.lock().frozen = true;
     }
 
-    /// The power goes at such a request, after `more` others of its kind; if none has come after `patience`, then. Whether it came.
+    /// The power goes at such a request, after `more` others of its kind. Whether one came within `patience`; if not, it has not gone.
     pub fn freeze_at(&self, moment: Moment, side: Side, more: u32, patience: Duration) -> bool {
         let mut state = self.shared.lock();
         state.at = Some((moment, side, more));
@@ -233,7 +233,7 @@ impl Layer {
         while !state.frozen {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                state.frozen = true;
+                state.at = None;
                 return false;
             }
             state = self.shared.news.wait_timeout(state, left).expect("no thread panics under this lock").0;
