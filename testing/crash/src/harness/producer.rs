@@ -190,7 +190,8 @@ impl Producer<'_> {
             let now_ms = line.now_ms();
             line.client.close(now_ms).map_err(misuse)?;
         }
-        self.keep(|diary| diary.flush())?;
+        let flushed = self.diary.flush();
+        self.keep(flushed)?;
         let written = line.write()?;
         line.tick()?;
         if read == Read::All {
@@ -205,11 +206,8 @@ impl Producer<'_> {
     }
 
     /// A failure of our own ends the process, not the connection alone.
-    fn keep(&mut self, what: impl FnOnce(&mut Diary) -> Result<(), String>) -> Result<(), Lost> {
-        what(&mut self.diary).map_err(|failure| {
-            self.failure = Some(failure.clone());
-            failure
-        })
+    fn keep(&mut self, result: Result<(), String>) -> Result<(), Lost> {
+        result.inspect_err(|failure| self.failure = Some(failure.clone()))
     }
 
     fn draw_mischief(&mut self) -> Mischief {
@@ -289,10 +287,7 @@ impl Producer<'_> {
             priority: kind.priority,
             tx: None,
         };
-        if let Err(failure) = self.diary.put(at, &event) {
-            self.failure = Some(failure.clone());
-            return Err(failure);
-        }
+        self.diary.put(at, &event).inspect_err(|failure| self.failure = Some(failure.clone()))?;
         let token = (index as u64) << SEQUENCE_BITS | out.sequence;
         client.send(link, token, out.presettled, &[Piece::Copy(bytes)]).map_err(misuse)?;
         if !out.presettled {
@@ -341,10 +336,7 @@ impl Producer<'_> {
                         let reason = format!("{:?}", outcome.state);
                         self.diary.put(at, &Event::SentRejected { message, reason: &reason })
                     };
-                    if let Err(failure) = put {
-                        self.failure = Some(failure.clone());
-                        return Err(failure);
-                    }
+                    put.inspect_err(|failure| self.failure = Some(failure.clone()))?;
                 }
             }
             _ => {}
