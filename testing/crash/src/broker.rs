@@ -175,11 +175,19 @@ impl Broker {
 
     /// A GET: status and body.
     pub fn get(&self, path: &str) -> (u16, Value) {
+        self.request("GET", path, "")
+    }
+
+    /// A request with a body: status and body of the answer.
+    pub fn request(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
         let mut stream = TcpStream::connect(self.http()).expect("HTTP is served");
         stream.set_read_timeout(Some(PATIENCE)).expect("not zero");
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").expect("written");
+        let length = body.len();
+        let head =
+            format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}");
+        write!(stream, "{head}\r\n\r\n{body}").expect("written");
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap_or_else(|e| panic!("GET {path}: {e}\n{}", self.log_tail()));
+        stream.read_to_string(&mut answer).unwrap_or_else(|e| panic!("{method} {path}: {e}\n{}", self.log_tail()));
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
         let status = head.split(' ').nth(1).and_then(|s| s.parse().ok()).unwrap_or(0);
         (status, serde_json::from_str(body).unwrap_or(Value::Null))

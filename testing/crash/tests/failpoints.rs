@@ -1,0 +1,263 @@
+//! Scenarios of `spec/scenarios.md` that name a place in the process, on the real binary: it dies, fails, waits or stands still at
+//! a failpoint (`shell/runtime/src/failpoints`). Runs with the feature `failpoints` of this package, against a broker that was
+//! built with the feature of the same name; `cargo xtask crash --planted` and the test command build both.
+
+use packhorse_crash::{Books, Broken, Broker, Consumer, Ended, Producer, serve};
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+const QUEUE: &str = "orders";
+/// Small, so that checkpoints come soon and segments are given up.
+const SMALL: [&str; 4] = ["--set", "data.segment_bytes=1048576", "--set", "data.checkpoint_bytes=1048576"];
+
+/// A broker with failpoints armed as in `PACKHORSE_FAILPOINTS`.
+fn start(dir: &Path, armed: &str, flags: &[&str]) -> Broker {
+    let mut command = serve(dir, flags);
+    command.env("PACKHORSE_FAILPOINTS", armed);
+    Broker::from_command(dir, command)
+        .unwrap_or_else(|ended| panic!("the broker did not become ready: exit {:?}\n{}", ended.code, ended.log))
+}
+
+/// A request to `/api/v1/failpoints…`.
+fn ask(broker: &Broker, method: &str, name: &str, action: &str) -> Value {
+    let (status, answer) = broker.request(method, &format!("/api/v1/failpoints{name}"), action);
+    assert_eq!(status, 200, "{method} {name} {action}: {answer}");
+    answer
+}
+
+/// A figure of a failpoint.
+fn figure(broker: &Broker, name: &str, what: &str) -> u64 {
+    let all = ask(broker, "GET", "", "");
+    let one = all.as_array().and_then(|all| all.iter().find(|point| point["name"] == name));
+    one.and_then(|point| point[what].as_u64()).expect("a point of the table")
+}
+
+/// A client in a thread of its own, over one life of a broker.
+struct Worker<C> {
+    thread: JoinHandle<(C, Result<(), Broken>)>,
+    stop: Arc<AtomicBool>,
+    count: Arc<AtomicU64>,
+}
+
+impl<C> Worker<C> {
+    fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Tells it to stop, and waits for it.
+    fn stop(self) -> (C, Result<(), Broken>) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("a client does not panic")
+    }
+
+    /// Waits for the end that it comes to by itself.
+    fn end(self) -> (C, Result<(), Broken>) {
+        self.thread.join().expect("a client does not panic")
+    }
+}
+
+fn work<C: Send + 'static>(
+    mut client: C,
+    to: SocketAddr,
+    run: impl FnOnce(&mut C, SocketAddr, &AtomicBool, &AtomicU64) -> Result<(), Broken> + Send + 'static,
+) -> Worker<C> {
+    let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (his_stop, his_count) = (Arc::clone(&stop), Arc::clone(&count));
+    let thread = std::thread::spawn(move || {
+        let end = run(&mut client, to, &his_stop, &his_count);
+        (client, end)
+    });
+    Worker { thread, stop, count }
+}
+
+fn produce(broker: &Broker, producer: Producer) -> Worker<Producer> {
+    work(producer, broker.amqp(), Producer::run)
+}
+
+fn consume(broker: &Broker, consumer: Consumer) -> Worker<Consumer> {
+    work(consumer, broker.amqp(), Consumer::run)
+}
+
+fn producer(most: usize) -> Producer {
+    Producer { most, ..Producer::new(1, QUEUE, 100, 700) }
+}
+
+/// The process was killed by the failpoint.
+fn killed(broker: Broker) -> Ended {
+    let ended = broker.end();
+    assert_eq!(ended.code, None, "a signal ends it: {}", ended.log);
+    ended
+}
+
+/// Takes everything from the queue on an ordinary start, and judges all that was ever sent and received.
+fn finish(dir: &Path, producer: Producer, mut consumer: Consumer) -> Books {
+    let broker = start(dir, "", &SMALL);
+    consumer.life += 1;
+    let worker = consume(&broker, consumer);
+    broker.until("the queue is empty", |broker| {
+        let queue = broker.queue(QUEUE);
+        queue.is_null() || queue["depth"] == 0
+    });
+    let (consumer, end) = worker.stop();
+    end.unwrap_or_else(|broken| panic!("{broken:?}\n{}", broker.log_tail()));
+    let books = Books { sent: [(1, producer.sent)].into(), received: consumer.received, orderly: Vec::new() };
+    assert_eq!(books.judge(), Vec::<String>::new());
+    books
+}
+
+/// How many times each message was received.
+fn times(books: &Books) -> Vec<usize> {
+    let mut times = vec![0; books.sent[&1].len()];
+    for receipt in &books.received {
+        times[receipt.number as usize] += 1;
+    }
+    times
+}
+
+#[test]
+fn fs_47_killed_around_an_enqueue() {
+    // What was not confirmed may be absent, and is never half there (the judge checks bodies).
+    for (point, kept) in [
+        ("entry.enqueue.before_sync", false),
+        ("entry.enqueue.after_sync_before_visible", true),
+        ("entry.enqueue.after_visible_before_confirm", true),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        // One in flight: the third message meets the third pass.
+        let broker = start(dir.path(), &format!("{point}=crash@3"), &SMALL);
+        let worker = produce(&broker, Producer { window: 1, ..producer(10) });
+        killed(broker);
+        let (producer, end) = worker.end();
+        end.expect_err("the broker is gone");
+        assert_eq!(producer.sent, [true, true, false], "{point}");
+        let books = finish(dir.path(), producer, Consumer::new(QUEUE, 10));
+        let expected = if kept { vec![1, 1, 1] } else { vec![1, 1, 0] };
+        assert_eq!(times(&books), expected, "{point}");
+    }
+}
+
+#[test]
+fn fs_48_killed_with_a_hundred_in_flight_all_come_back_in_order_and_flagged() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = start(dir.path(), "entry.ack.before_sync=crash", &SMALL);
+    let (sent, end) = produce(&broker, producer(300)).end();
+    end.expect("the broker lives");
+    // Its first acknowledgements kill the broker; by then it has its hundred.
+    let worker = consume(&broker, Consumer::new(QUEUE, 100));
+    killed(broker);
+    let (consumer, end) = worker.end();
+    end.expect_err("the broker is gone");
+    let before = consumer.received.len();
+    assert!(before > 0);
+    let books = finish(dir.path(), sent, consumer);
+    let again: Vec<_> = books.received[before..].iter().collect();
+    assert!(again.iter().map(|receipt| receipt.number).eq(0..300), "all come back, in order");
+    assert!(again[..before].iter().all(|receipt| receipt.deliveries > 0), "what was in flight is flagged");
+    // A mark covers a range of 256 numbers.
+    assert!(again[256..].iter().all(|receipt| receipt.deliveries == 0), "what was in no marked range is not");
+}
+
+#[test]
+fn fs_49_killed_around_an_acknowledgement_that_wants_a_reply() {
+    for (point, gone) in [("entry.ack.before_sync", false), ("entry.ack.after_sync_before_reply", true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let broker = start(dir.path(), &format!("{point}=crash"), &SMALL);
+        let (sent, end) = produce(&broker, producer(1)).end();
+        end.expect("the broker lives");
+        let worker = consume(&broker, Consumer::new(QUEUE, 1));
+        killed(broker);
+        let (consumer, end) = worker.end();
+        end.expect_err("the broker is gone");
+        assert!(!consumer.received[0].acknowledged, "{point}: there was no reply");
+        let books = finish(dir.path(), sent, consumer);
+        assert_eq!(times(&books), [if gone { 1 } else { 2 }], "{point}");
+        assert!(books.received[1..].iter().all(|receipt| receipt.deliveries > 0), "{point}: {:?}", books.received);
+    }
+}
+
+#[test]
+fn fs_62_killed_at_each_step_of_a_checkpoint_under_load() {
+    for point in ["begin", "mid", "before_switch", "after_switch", "before_delete_old"] {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut sender, mut consumer) = (producer(usize::MAX), Consumer::new(QUEUE, 200));
+        // The second, so that there is an older one to fall back to; then once more on what that left.
+        for pass in ["@2", "@1"] {
+            let broker = start(dir.path(), &format!("checkpoint.{point}=crash{pass}"), &SMALL);
+            let (sending, eating) = (produce(&broker, sender), consume(&broker, consumer));
+            killed(broker);
+            let end;
+            (sender, end) = sending.end();
+            end.expect_err("the broker is gone");
+            let end;
+            (consumer, end) = eating.end();
+            end.expect_err("the broker is gone");
+            consumer.life += 1;
+        }
+        let books = finish(dir.path(), sender, consumer);
+        assert!(books.confirmed() > 1000, "checkpoint.{point}: there was no load: {}", books.confirmed());
+    }
+}
+
+#[test]
+fn fs_64_a_flush_that_fails_once_ends_it_all_and_nothing_confirmed_is_missing() {
+    for action in ["disk.sync=error@1", "disk.write=error@1", "checkpoint.before_switch=error@1"] {
+        let dir = tempfile::tempdir().unwrap();
+        let broker = start(dir.path(), "", &SMALL);
+        let worker = produce(&broker, producer(usize::MAX));
+        broker.until("confirms come", |_| worker.count() > 500);
+        let (name, what) = action.split_once('=').unwrap();
+        ask(&broker, "PUT", &format!("/{name}"), what);
+        let ended = broker.end();
+        assert_eq!(ended.code, Some(70), "{action}: {}", ended.log);
+        assert!(ended.last().contains("the storage failed") && ended.last().contains(name), "{}", ended.last());
+        let (sent, end) = worker.end();
+        end.expect_err("the broker is gone");
+        finish(dir.path(), sent, Consumer::new(QUEUE, 300));
+    }
+}
+
+#[test]
+fn a_broken_assertion_ends_the_process_with_134_and_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = start(dir.path(), "entry.enqueue.before_sync=panic@20", &SMALL);
+    let worker = produce(&broker, Producer { window: 2, ..producer(usize::MAX) });
+    let ended = broker.end();
+    // As a signal or as a code: what a shell shows is 134 both times.
+    assert!(matches!(ended.code, None | Some(134)), "{:?}: {}", ended.code, ended.log);
+    assert!(ended.log.contains("the failpoint entry.enqueue.before_sync says so"), "{}", ended.log);
+    let (sent, end) = worker.end();
+    end.expect_err("the broker is gone");
+    let books = finish(dir.path(), sent, Consumer::new(QUEUE, 10));
+    assert!(books.confirmed() > 0);
+}
+
+#[test]
+fn a_process_that_stands_still_confirms_nothing_and_goes_on_when_told() {
+    const POINT: &str = "entry.enqueue.after_sync_before_visible";
+    let dir = tempfile::tempdir().unwrap();
+    let broker = start(dir.path(), &format!("{POINT}=pause@10"), &SMALL);
+    let worker = produce(&broker, Producer { window: 1, ..producer(50) });
+    broker.until("it stands still", |broker| figure(broker, POINT, "waiting") == 1);
+    assert_eq!(worker.count(), 9, "the tenth is stored and not confirmed");
+    ask(&broker, "DELETE", &format!("/{POINT}"), "");
+    let (sent, end) = worker.end();
+    end.expect("it goes on");
+    assert!(sent.sent.iter().all(|confirmed| *confirmed) && sent.sent.len() == 50);
+    broker.kill();
+    finish(dir.path(), sent, Consumer::new(QUEUE, 10));
+}
+
+#[test]
+fn a_slow_flush_costs_time_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = start(dir.path(), "disk.sync=delay:30@1+", &SMALL);
+    let (sent, end) = produce(&broker, producer(2_000)).end();
+    end.expect("slow is not broken");
+    assert!(figure(&broker, "disk.sync", "passed") > 10);
+    broker.kill();
+    finish(dir.path(), sent, Consumer::new(QUEUE, 300));
+}
