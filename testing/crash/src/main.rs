@@ -6,7 +6,7 @@
 use clap::{Parser, Subcommand};
 use packhorse_crash::harness::{self, Campaign, ClientOptions, Death, KillNine, Verdict};
 use packhorse_crash::planted;
-use packhorse_crash::power::{Layer, PowerCut};
+use packhorse_crash::power::{FailedFlush, Layer, PowerCut};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -24,6 +24,8 @@ enum Verb {
     Kills(Kills),
     /// The same with power cuts: what was not synced is lost
     Power(Kills),
+    /// The same with flushes that fail: the broker must end by itself
+    Flushes(Kills),
     /// A broker of feature `planted`: each of its faults must be found
     Planted(Kills),
     /// A producing client of a run
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
     let done = match Line::parse().verb {
         Verb::Kills(options) => kills(&options, &mut KillNine, "--kills").map(|verdict| verdict.is_clean()),
         Verb::Power(options) => power(&options),
+        Verb::Flushes(options) => flushes(&options),
         // What foreign clients see is found in the other runs.
         Verb::Planted(options) => {
             campaign(&Kills { only_ours: true, ..options }, "--planted").and_then(|campaign| planted::run(&campaign))
@@ -109,13 +112,18 @@ fn campaign(options: &Kills, flag: &str) -> Result<Campaign, String> {
     })
 }
 
-/// Where a layer cannot be mounted, a person is told so; in CI that is an error.
+/// Whether a layer can be mounted. Where it cannot, a person is told so; in CI that is an error.
+fn layers() -> Result<bool, String> {
+    let Err(why) = Layer::probe() else { return Ok(true) };
+    if std::env::var("CI").is_ok_and(|value| value == "true") {
+        return Err(format!("power cannot be cut: {why}"));
+    }
+    println!("SKIPPED: power cannot be cut: {why}; run as root, with /dev/fuse");
+    Ok(false)
+}
+
 fn power(options: &Kills) -> Result<bool, String> {
-    if let Err(why) = Layer::probe() {
-        if std::env::var("CI").is_ok_and(|value| value == "true") {
-            return Err(format!("power cannot be cut: {why}"));
-        }
-        println!("SKIPPED: power cannot be cut: {why}; run as root, with /dev/fuse");
+    if !layers()? {
         return Ok(true);
     }
     let mut cuts = PowerCut::default();
@@ -124,6 +132,16 @@ fn power(options: &Kills) -> Result<bool, String> {
     let blind = cuts.blind();
     blind.iter().for_each(|why| println!("{why}"));
     Ok(verdict.is_clean() && blind.is_none())
+}
+
+fn flushes(options: &Kills) -> Result<bool, String> {
+    if !layers()? {
+        return Ok(true);
+    }
+    let mut failed = FailedFlush::default();
+    let verdict = kills(options, &mut failed, "--flushes")?;
+    println!("{failed}");
+    Ok(verdict.is_clean())
 }
 
 /// The command line of the foreign clients: Proton for Python, installed by the interop driver. `None`, with a sentence, where it

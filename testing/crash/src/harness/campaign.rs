@@ -221,7 +221,7 @@ impl Campaign {
         };
         death.begin_run(&mut setup)?;
         let outcome = run::run(&plan, setup, death);
-        death.end_run()?;
+        death.end_run(!self.keep && outcome.as_ref().is_ok_and(Outcome::is_clean))?;
         outcome
     }
 

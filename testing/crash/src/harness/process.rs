@@ -34,8 +34,13 @@ pub trait Death {
     /// Ends the process now; when this returns it is gone.
     fn kill(&mut self, broker: &mut Child) -> Result<(), String>;
 
-    /// After a run, before its files may be removed.
-    fn end_run(&mut self) -> Result<(), String> {
+    /// Whether an error in the broker's log is what this death brings with it.
+    fn explains(&self, _line: &str) -> bool {
+        false
+    }
+
+    /// After a run, before its files may be removed. `clean`: they will not be looked at.
+    fn end_run(&mut self, _clean: bool) -> Result<(), String> {
         Ok(())
     }
 }

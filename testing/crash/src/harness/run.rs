@@ -118,12 +118,13 @@ pub fn run(plan: &Plan, mut setup: Setup, death: &mut dyn Death) -> Result<Outco
         run.outcome.broken.push(broken);
     }
     run.outcome.checkpoints = Checkpoints::look(&run.setup.data).newest;
-    let Run { fleet, mut outcome, killed_at, setup, .. } = run;
+    let Run { fleet, mut outcome, killed_at, setup, death, .. } = run;
     // Whoever still runs is killed: their files are what they are.
     drop(fleet);
     let log = fs::read(setup.log()).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
-    if let Some(line) = log.lines().find(|line| line.contains(" ERROR ") || line.contains("assertion failed")) {
+    let bad = |line: &&str| line.contains(" ERROR ") || line.contains("assertion failed");
+    if let Some(line) = log.lines().filter(bad).find(|line| !death.explains(line)) {
         outcome.broken.push(format!("the broker's log says: {line}"));
     }
     judge(&mut outcome, &histories(&dir)?, &killed_at)?;

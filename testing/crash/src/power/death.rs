@@ -1,18 +1,60 @@
-//! Power cuts in the place of kill -9: the harness's runs with the data directory on a layer.
+//! Power cuts and failed flushes in the place of kill -9: the harness's runs with the data directory on a layer.
 
-use super::{Cuts, Layer, Moment, Options, Side, Traffic};
+use super::{Cuts, Fault, Faulty, Layer, Moment, Options, Pages, Side, Traffic};
 use crate::Random;
-use crate::harness::{Death, Setup};
+use crate::harness::{Death, Setup, pause};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Child;
-use std::time::Duration;
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
 
 /// How long a cut waits for the request at which it is to come. Names change seldom.
 const PATIENCE: Duration = Duration::from_millis(150);
+/// How long a fault may wait for its request: the slowest clients send a few messages a second.
+const STRIKES: Duration = Duration::from_secs(30);
+/// A broker whose flush fails is gone after this.
+const GONE: Duration = Duration::from_secs(1);
+/// And is not waited for any longer.
+const GIVEN_UP: Duration = Duration::from_secs(30);
+/// The exit code of a broker whose storage failed.
+const STORAGE_FAILED: i32 = 70;
 
-/// See the module.
+/// A layer, and what is drawn for it.
+struct Run {
+    layer: Layer,
+    random: Random,
+    dir: PathBuf,
+}
+
+impl Run {
+    fn begin(setup: &mut Setup) -> Result<Run, String> {
+        let layer = Layer::mount(&setup.dir.join("disk"), Options::default())?;
+        // The folder's name has the run's seed in it.
+        let name = setup.dir.file_name().unwrap_or_default().as_encoded_bytes();
+        let random = Random::new(u64::from(crc32c::crc32c(name)));
+        setup.data = layer.path().join("data");
+        Ok(Run { layer, random, dir: setup.dir.clone() })
+    }
+
+    /// The medium is memory: if anybody will look at it, it is copied to where the run's other files are.
+    fn end(self, clean: bool) -> Result<Traffic, String> {
+        let Run { layer, dir, .. } = self;
+        if !clean {
+            copy(layer.path(), &dir.join("medium")).map_err(|e| format!("cannot copy what the medium has: {e}"))?;
+        }
+        let traffic = layer.traffic();
+        drop(layer);
+        fs::remove_dir(dir.join("disk")).map_err(|e| format!("cannot remove the place of the mount: {e}"))?;
+        Ok(traffic)
+    }
+}
+
+fn none() -> String {
+    "no run has begun".into()
+}
+
+/// Power cuts.
 #[derive(Default)]
 pub struct PowerCut {
     run: Option<Run>,
@@ -22,12 +64,6 @@ pub struct PowerCut {
     pub chosen: u64,
     /// What went through the layers.
     pub traffic: Traffic,
-}
-
-struct Run {
-    layer: Layer,
-    random: Random,
-    dir: PathBuf,
 }
 
 impl PowerCut {
@@ -54,17 +90,12 @@ impl Death for PowerCut {
     }
 
     fn begin_run(&mut self, setup: &mut Setup) -> Result<(), String> {
-        let layer = Layer::mount(&setup.dir.join("disk"), Options::default())?;
-        // The folder's name has the run's seed in it.
-        let name = setup.dir.file_name().unwrap_or_default().as_encoded_bytes();
-        let random = Random::new(u64::from(crc32c::crc32c(name)));
-        setup.data = layer.path().join("data");
-        self.run = Some(Run { layer, random, dir: setup.dir.clone() });
+        self.run = Some(Run::begin(setup)?);
         Ok(())
     }
 
     fn kill(&mut self, broker: &mut Child) -> Result<(), String> {
-        let Run { layer, random, .. } = self.run.as_mut().ok_or("no run has begun")?;
+        let Run { layer, random, .. } = self.run.as_mut().ok_or_else(none)?;
         let moment = *random.pick(&[Moment::Write, Moment::Sync, Moment::Name, Moment::Name, Moment::Overlap]);
         let (side, more) = match moment {
             Moment::Overlap => (Side::After, 0),
@@ -81,13 +112,107 @@ impl Death for PowerCut {
         broker.wait().map(|_| ()).map_err(|e| format!("cannot wait for the broker: {e}"))
     }
 
-    /// The medium is memory: what is on it is copied to where the run's other files are.
-    fn end_run(&mut self) -> Result<(), String> {
-        let Some(Run { layer, dir, .. }) = self.run.take() else { return Ok(()) };
-        self.traffic += layer.traffic();
-        copy(layer.path(), &dir.join("medium")).map_err(|e| format!("cannot copy what the medium has: {e}"))?;
-        drop(layer);
-        fs::remove_dir(dir.join("disk")).map_err(|e| format!("cannot remove the place of the mount: {e}"))
+    fn end_run(&mut self, clean: bool) -> Result<(), String> {
+        let Some(run) = self.run.take() else { return Ok(()) };
+        self.traffic += run.end(clean)?;
+        Ok(())
+    }
+}
+
+/// Requests that fail under load: the broker must end by itself, at once. The next one starts on what the page cache shows, or on
+/// what the medium has.
+#[derive(Default)]
+pub struct FailedFlush {
+    run: Option<Run>,
+    /// Faults that struck.
+    pub faults: u64,
+    /// Followed by a power cut.
+    pub cuts: Cuts,
+    /// The longest time from a fault to the broker's end.
+    pub slowest: Duration,
+}
+
+impl fmt::Display for FailedFlush {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FailedFlush { faults, cuts, slowest, .. } = self;
+        write!(f, "{faults} requests failed, the broker was gone after {} ms at most; then {cuts}", slowest.as_millis())
+    }
+}
+
+/// Fails one of the requests that a broker under load makes.
+fn draw(random: &mut Random) -> Fault {
+    let (op, path) = *random.pick(&[
+        (Faulty::Sync, "journal/"),
+        (Faulty::Sync, "journal/"),
+        (Faulty::Sync, "journal/"),
+        (Faulty::Write, "journal/"),
+        (Faulty::Sync, "ckpt."),
+        (Faulty::Write, "ckpt."),
+        (Faulty::SyncFolder, "journal"),
+        (Faulty::Name, "pool"),
+    ]);
+    // Once, and the next would go well, as systems do; or until it is mended.
+    let times = *random.pick(&[1, u64::MAX]);
+    let pages = *random.pick(&[Pages::Dirty, Pages::Dropped, Pages::Dropped]);
+    Fault { op, path: path.into(), after: random.below(4) as u64, times, pages }
+}
+
+impl Death for FailedFlush {
+    fn word(&self) -> &'static str {
+        "failed flush"
+    }
+
+    fn begin_run(&mut self, setup: &mut Setup) -> Result<(), String> {
+        self.run = Some(Run::begin(setup)?);
+        Ok(())
+    }
+
+    fn kill(&mut self, broker: &mut Child) -> Result<(), String> {
+        let Run { layer, random, .. } = self.run.as_mut().ok_or_else(none)?;
+        let fault = draw(random);
+        layer.fail(fault.clone());
+        let mut since = layer.until_failed(PATIENCE * 4);
+        if since.is_none() {
+            // Large files, as segments of the default size are, are seldom begun.
+            layer.fail(Fault { op: Faulty::Sync, path: String::new(), after: 0, ..fault });
+            since = layer.until_failed(STRIKES);
+        }
+        let since = since.ok_or("nothing was flushed although clients work")?;
+        let status = wait(broker)?;
+        let took = since.elapsed();
+        layer.heal();
+        self.faults += 1;
+        self.slowest = self.slowest.max(took);
+        if random.below(2) == 0 {
+            self.cuts += layer.cut(random);
+        }
+        match status.code() {
+            Some(STORAGE_FAILED) if took <= GONE => Ok(()),
+            Some(STORAGE_FAILED) => Err(format!("the broker went on for {took:?} after a failed flush")),
+            _ => Err(format!("the broker ended with {status} after a failed flush, not {STORAGE_FAILED}")),
+        }
+    }
+
+    fn explains(&self, line: &str) -> bool {
+        line.contains("exit_code=70")
+    }
+
+    fn end_run(&mut self, clean: bool) -> Result<(), String> {
+        self.run.take().map_or(Ok(()), |run| run.end(clean).map(drop))
+    }
+}
+
+/// Waits for an end that nobody but the process itself brings about.
+fn wait(broker: &mut Child) -> Result<ExitStatus, String> {
+    let until = Instant::now() + GIVEN_UP;
+    loop {
+        match broker.try_wait().map_err(|e| format!("cannot wait for the broker: {e}"))? {
+            Some(status) => return Ok(status),
+            None if Instant::now() > until => {
+                return Err(format!("the broker goes on after a failed flush, for {GIVEN_UP:?}"));
+            }
+            None => pause(Duration::from_millis(1)),
+        }
     }
 }
 

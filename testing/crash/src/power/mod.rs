@@ -17,7 +17,7 @@ mod serve;
 mod tests;
 mod tree;
 
-pub use death::PowerCut;
+pub use death::{FailedFlush, PowerCut};
 pub use fate::Cuts;
 
 use crate::random::Random;
