@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const USAGE: &str = "\
-cargo xtask crash --kills N | --power N | --planted [--seed S] [ARGS…]
+cargo xtask crash --kills N | --power N | --flushes N | --planted [--seed S] [ARGS…]
 
   --kills N      kill -9 while clients work, until N kills count; what clients saw is judged
   --power N      the same with power cuts: what was not synced is lost; as root, with /dev/fuse
+  --flushes N    writes and syncs fail: the broker must end at once, and the next one lacks nothing; as root, with /dev/fuse
   --planted      faults planted in the broker on purpose: each must be found, and a table says how
   --seed S       the first run's seed; by default another one each time
   --profile P    what is built; `release` by default
@@ -23,6 +24,8 @@ Further arguments: `--per-run N`, `--keep`, `--dir DIR`, `--only-ours` (no forei
 pub(crate) const KILLS: &str = "kills";
 /// And for power cuts.
 pub(crate) const POWER: &str = "power";
+/// And for flushes that fail.
+pub(crate) const FLUSHES: &str = "flushes";
 /// And for faults on purpose.
 pub(crate) const PLANTED: &str = "planted";
 
@@ -38,7 +41,7 @@ impl Wanted {
     fn parse(arguments: &[String]) -> Result<Wanted, String> {
         let mut rest = arguments.to_vec();
         let profile = take(&mut rest, "--profile")?.unwrap_or_else(|| "release".to_owned());
-        for verb in [KILLS, POWER] {
+        for verb in [KILLS, POWER, FLUSHES] {
             if let Some(count) = take(&mut rest, &format!("--{verb}"))? {
                 let arguments = [vec![verb.to_owned(), "--count".to_owned(), count], rest].concat();
                 return Ok(Wanted { profile, arguments });
@@ -136,6 +139,7 @@ mod tests {
             Ok(wanted("dev", "kills --count 5 --seed 7 --keep"))
         );
         assert_eq!(parse("--power 60"), Ok(wanted("release", "power --count 60")));
+        assert_eq!(parse("--flushes 30"), Ok(wanted("release", "flushes --count 30")));
         assert_eq!(parse("--seed 3 --planted --keep"), Ok(wanted("release", "planted --seed 3 --keep")));
         assert!(parse("").is_err());
         assert!(parse("--kills").is_err());

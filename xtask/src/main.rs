@@ -28,6 +28,7 @@ cargo xtask TASK
   crash-points [ARGS…]       crashes the journal at each of its disk operations and compares what is recovered
   crash --kills N [ARGS…]    kills the broker while clients work, and judges what they saw
   crash --power N [ARGS…]    the same with power cuts: what was not synced is lost
+  crash --flushes N [ARGS…]  the same with a disk that fails: the broker must end by itself
   crash --planted [ARGS…]    faults planted in the broker on purpose: each must be found; prints the table
   bench KIND [ARGS…]         figures: `quick` for a first one, scenarios, instruction counts; without KIND it lists them
 ";

@@ -322,8 +322,8 @@ fn stopped(context: &mut Context) -> Result<Outcome, String> {
     summary(finished)
 }
 
-/// Kills and power cuts of the crash step: a campaign makes more.
-const DEATHS: [(&str, u32); 2] = [(crash::KILLS, 20), (crash::POWER, 5)];
+/// Kills, power cuts and failing flushes of the crash step: a campaign makes more.
+const DEATHS: [(&str, u32); 3] = [(crash::KILLS, 20), (crash::POWER, 5), (crash::FLUSHES, 5)];
 
 fn killed(context: &mut Context) -> Result<Outcome, String> {
     let built = context.built(&["packhorse", "packhorse-crash", "packhorse-interop"])?;

@@ -152,14 +152,18 @@ fn draw(random: &mut Random) -> Fault {
         (Faulty::Name, "pool"),
     ]);
     // Once, and the next would go well, as systems do; or until it is mended.
-    let times = *random.pick(&[1, u64::MAX]);
+    let times = match op {
+        // The first part of a long write may have gone well: the system tells how much, and the rest is written anew.
+        Faulty::Write => u64::MAX,
+        _ => *random.pick(&[1, u64::MAX]),
+    };
     let pages = *random.pick(&[Pages::Dirty, Pages::Dropped, Pages::Dropped]);
     Fault { op, path: path.into(), after: random.below(4) as u64, times, pages }
 }
 
 impl Death for FailedFlush {
     fn word(&self) -> &'static str {
-        "failed flush"
+        "flush failure"
     }
 
     fn begin_run(&mut self, setup: &mut Setup) -> Result<(), String> {
@@ -169,16 +173,17 @@ impl Death for FailedFlush {
 
     fn kill(&mut self, broker: &mut Child) -> Result<(), String> {
         let Run { layer, random, .. } = self.run.as_mut().ok_or_else(none)?;
-        let fault = draw(random);
+        let mut fault = draw(random);
         layer.fail(fault.clone());
         let mut since = layer.until_failed(PATIENCE * 4);
         if since.is_none() {
             // Large files, as segments of the default size are, are seldom begun.
-            layer.fail(Fault { op: Faulty::Sync, path: String::new(), after: 0, ..fault });
+            fault = Fault { op: Faulty::Sync, path: String::new(), after: 0, ..fault };
+            layer.fail(fault.clone());
             since = layer.until_failed(STRIKES);
         }
         let since = since.ok_or("nothing was flushed although clients work")?;
-        let status = wait(broker)?;
+        let status = wait(broker).map_err(|why| format!("{fault:?}: {why}"))?;
         let took = since.elapsed();
         layer.heal();
         self.faults += 1;
@@ -188,8 +193,8 @@ impl Death for FailedFlush {
         }
         match status.code() {
             Some(STORAGE_FAILED) if took <= GONE => Ok(()),
-            Some(STORAGE_FAILED) => Err(format!("the broker went on for {took:?} after a failed flush")),
-            _ => Err(format!("the broker ended with {status} after a failed flush, not {STORAGE_FAILED}")),
+            Some(STORAGE_FAILED) => Err(format!("{fault:?}: the broker went on for {took:?}")),
+            _ => Err(format!("{fault:?}: the broker ended with {status}, not {STORAGE_FAILED}")),
         }
     }
 
@@ -209,7 +214,7 @@ fn wait(broker: &mut Child) -> Result<ExitStatus, String> {
         match broker.try_wait().map_err(|e| format!("cannot wait for the broker: {e}"))? {
             Some(status) => return Ok(status),
             None if Instant::now() > until => {
-                return Err(format!("the broker goes on after a failed flush, for {GIVEN_UP:?}"));
+                return Err(format!("the broker goes on for {GIVEN_UP:?}"));
             }
             None => pause(Duration::from_millis(1)),
         }
