@@ -249,9 +249,15 @@ impl Run<'_> {
         self.tell(BrokerChange::Kill)?;
         self.killed_at.push(now_ns());
         broker.kill(self.death)?;
+        self.gone()?;
         self.outcome.checkpoints_under_way += u64::from(Checkpoints::look(&self.setup.data).under_way);
         self.outcome.large_files += self.setup.large_files();
         Ok(())
+    }
+
+    /// It is gone now: what it confirmed since the death began, which may take its time, is of this life too.
+    fn gone(&mut self) -> Result<(), Broken> {
+        self.tell(BrokerChange::Kill)
     }
 
     /// A start that is killed before it can be ready, or just then.
@@ -261,6 +267,7 @@ impl Run<'_> {
         pause(Duration::from_micros(500 + self.random.number() % 40_000));
         self.tell(BrokerChange::Kill)?;
         broker.kill(self.death)?;
+        self.gone()?;
         self.outcome.killed_starting += 1;
         Ok(())
     }
