@@ -88,6 +88,7 @@ fn run(verb: Verb) -> End {
 }
 
 fn version_document() -> serde_json::Value {
+    #[cfg(not(feature = "planted"))]
     let document = serde_json::json!({ "version": VERSION });
     #[cfg(feature = "planted")]
     let document = serde_json::json!({ "version": VERSION, "planted": planted::names() });

@@ -91,6 +91,52 @@ fn a_history_can_be_written_beside() {
     }
 }
 
+#[test]
+fn a_run_judges_its_own_history_and_says_how_much_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = Broker::start(dir.path(), &[]);
+    let folder = dir.path().join("history");
+    let folder = folder.to_str().unwrap();
+    let words = "bench --count 1000 --queues 2 --connections 3 --consumers 4 --credit 50 --json --quiet --history";
+    let said = figures(&broker.done(&words.split(' ').chain([folder]).collect::<Vec<_>>()));
+    let history = &said["history"];
+    assert_eq!(history["violations_total"], 0, "{history}");
+    // All that was confirmed was looked for in queues that were seen empty; somebody looked for what is stuck.
+    for (invariant, count) in [("I1", 1000), ("I2", 1000), ("I5", 1000)] {
+        assert_eq!(history["judged"][invariant], count, "{invariant}: {history}");
+    }
+    assert!(history["judged"]["I9"].as_u64() > Some(0), "{history}");
+    let said = broker.done(&["bench", "--count", "10", "--quiet", "--queue", "other", "--history", folder]);
+    assert!(said.contains("checker   judged I1 10, "), "{said}");
+    // One side alone has half of a history.
+    let words = "bench --role producer --run 3 --count 1 --json --quiet --queue half --history";
+    let said = figures(&broker.done(&words.split(' ').chain([folder]).collect::<Vec<_>>()));
+    assert!(said.get("history").is_none(), "{said}");
+}
+
+#[test]
+fn a_message_that_is_missing_in_a_history_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = Broker::start(dir.path(), &[]);
+    let folder = dir.path().join("history");
+    broker.done(&["bench", "--count", "100", "--history", folder.to_str().unwrap(), "--quiet"]);
+    let [producer, consumer] = ["producer.jsonl", "consumer.jsonl"].map(|name| folder.join(name));
+    let text = std::fs::read_to_string(&consumer).unwrap();
+    let check = |without: &dyn Fn(&Value) -> bool| {
+        let kept: Vec<&str> = text.lines().filter(|line| !without(&figures(line))).collect();
+        std::fs::write(&consumer, kept.join("\n") + "\n").unwrap();
+        let mut command = packhorse();
+        let output = command.args(["checker", "--json"]).args([&producer, &consumer]).output().unwrap();
+        (output.status.code(), figures(std::str::from_utf8(&output.stdout).unwrap()))
+    };
+    assert_eq!(check(&|_| false).0, Some(0));
+    let (code, said) = check(&|event| event["sequence"] == 42);
+    assert_eq!((code, &said["invariants"]["I1"], &said["violations_total"]), (Some(1), &1.into(), &1.into()), "{said}");
+    // Nobody saw the queue empty: then nobody knows.
+    let (code, said) = check(&|event| event["sequence"] == 42 || event["event"] == "drained");
+    assert_eq!((code, &said["totals"]["not_judged_for_loss"]), (Some(0), &1.into()), "{said}");
+}
+
 /// A side of a run that a driver commands.
 struct Side {
     child: Child,

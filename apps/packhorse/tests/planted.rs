@@ -34,7 +34,7 @@ fn an_ordinary_build_has_no_planted_fault() {
 #[cfg(feature = "planted")]
 mod with {
     use super::*;
-    use common::{refused, serve};
+    use common::{Broker, refused, serve};
 
     #[test]
     fn a_build_for_tests_has_all_names() {
@@ -82,5 +82,24 @@ mod with {
         command.env("PACKHORSE_PLANTED", "deliver-twice:9");
         let (_, said) = refused(command);
         assert!(said.lines().next().unwrap().contains("planted deliver-twice, one in 9"), "{said}");
+    }
+
+    #[test]
+    fn a_load_run_finds_what_a_broker_does_wrong_by_its_history() {
+        for (fault, invariants) in [("deliver-twice:100", ["I3", "I4"]), ("swap-messages:100", ["I5", "I5"])] {
+            let dir = tempfile::tempdir().unwrap();
+            let ready = dir.path().join("ready.json");
+            let mut command = serve(dir.path(), &[]);
+            command.env("PACKHORSE_PLANTED", fault).arg("--ready-file").arg(&ready);
+            let broker = Broker::spawn(&mut command, &ready);
+            let folder = dir.path().join("history");
+            let words = "bench --count 2000 --json --quiet --history";
+            let output = broker.run(&words.split(' ').chain([folder.to_str().unwrap()]).collect::<Vec<_>>());
+            assert_eq!(output.status.code(), Some(1), "{fault}");
+            let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            let counts = &said["history"]["invariants"];
+            let found = invariants.iter().any(|invariant| counts[invariant].as_u64() > Some(0));
+            assert!(found && said["violations"].as_u64() > Some(0), "{fault}: {counts}");
+        }
     }
 }

@@ -21,6 +21,8 @@ const NAP_NS: u64 = 50_000_000;
 /// Without any message for so long the rest is lost: the first while it is not known how many there are.
 const PATIENCE_NS: u64 = 120_000_000_000;
 const PATIENCE_AT_END_NS: u64 = 20_000_000_000;
+/// How long a broker may take to say that there is nothing more.
+const DRAIN_PATIENCE_NS: u64 = 10_000_000_000;
 
 /// One consuming connection.
 struct Link {
@@ -30,6 +32,8 @@ struct Link {
     queue: usize,
     joiner: Joiner,
     unwritten: bool,
+    /// It was asked to send what there is and no more: whether the answer came.
+    drained: Option<bool>,
 }
 
 /// What does not change during a run.
@@ -78,7 +82,7 @@ impl Consumers {
                     _ => Ok(()),
                 })?;
             }
-            links.push(Link { wire, link, number, queue, joiner: Joiner::default(), unwritten: false });
+            links.push(Link { wire, link, number, queue, joiner: Joiner::default(), unwritten: false, drained: None });
         }
         Ok(Consumers { links, buffer })
     }
@@ -121,10 +125,15 @@ impl Consumers {
                 wire::wait(links.iter().map(|one| (&one.wire, one.unwritten)), NAP_NS, &mut readable)?;
             }
             let before = side.done;
+            let mut came = false;
             for (one, readable) in links.iter_mut().zip(&readable) {
                 if alone || *readable {
-                    one.read(&plan, alone, &mut buffer, &mut seen, &mut side, &mut diary)?;
+                    came |= one.read(&plan, alone, &mut buffer, &mut seen, &mut side, &mut diary)?;
                 }
+            }
+            if !came {
+                // Nothing had reached us when we began to wait.
+                diary.ticked(now)?;
             }
             let now = clock::now_ns();
             if side.done > before {
@@ -142,11 +151,16 @@ impl Consumers {
         if expected == u64::MAX {
             return Err(End::Refused(format!("no message for {} s", PATIENCE_NS / 1_000_000_000)));
         }
+        if diary.kept() {
+            drain(&mut links, &plan, &mut buffer, &mut seen, &mut side, &mut diary)?;
+        }
         seen.end(expected, side.done);
         for one in links {
-            diary.detached(clock::now_ns(), one.number)?;
+            diary.detached(clock::now_ns(), one.number, false)?;
             diary.flush()?;
-            one.wire.close(&mut buffer)?;
+            if one.wire.close(&mut buffer)? {
+                diary.detached(clock::now_ns(), one.number, true)?;
+            }
         }
         diary.end()?;
         side.violations = seen.violations;
@@ -155,7 +169,42 @@ impl Consumers {
     }
 }
 
+/// Asks for whatever is left, until the broker says that there is nothing more: a queue of which all links hear that is
+/// empty, for nobody else uses it and we give nothing back.
+fn drain(
+    links: &mut [Link],
+    plan: &Plan<'_>,
+    buffer: &mut [u8],
+    seen: &mut Seen,
+    side: &mut Side,
+    diary: &mut Diary,
+) -> Result<(), End> {
+    let asked = clock::now_ns();
+    for one in links.iter_mut() {
+        one.wire.client.drain(one.link).map_err(misuse)?;
+        one.drained = Some(false);
+    }
+    let mut readable = vec![false; links.len()];
+    while links.iter().any(|one| one.drained == Some(false)) && clock::now_ns() - asked < DRAIN_PATIENCE_NS {
+        diary.flush()?;
+        for one in links.iter_mut() {
+            one.unwritten = !one.wire.write()?;
+        }
+        wire::wait(links.iter().map(|one| (&one.wire, one.unwritten)), NAP_NS, &mut readable)?;
+        for (one, _) in links.iter_mut().zip(&readable).filter(|(_, readable)| **readable) {
+            one.read(plan, false, buffer, seen, side, diary)?;
+        }
+    }
+    for queue in 0..plan.bench.queue.len() {
+        if links.iter().filter(|one| one.queue == queue).all(|one| one.drained == Some(true)) {
+            diary.drained(asked, queue)?;
+        }
+    }
+    diary.ticked(clock::now_ns())
+}
+
 impl Link {
+    /// Takes what is there. False: nothing was.
     fn read(
         &mut self,
         plan: &Plan<'_>,
@@ -164,9 +213,13 @@ impl Link {
         seen: &mut Seen,
         side: &mut Side,
         diary: &mut Diary,
-    ) -> Result<(), End> {
-        let Link { wire, link, number, queue, joiner, .. } = self;
-        wire.read(buffer, wait, |client: &mut Client, event, now| {
+    ) -> Result<bool, End> {
+        let Link { wire, link, number, queue, joiner, drained, .. } = self;
+        let came = wire.read(buffer, wait, |client: &mut Client, event, now| {
+            if let (Event::Drained { .. }, Some(answered)) = (&event, &mut *drained) {
+                *answered = true;
+                return diary.credit(now, *number, 0);
+            }
             let Event::Message(transfer) = event else { return Ok(()) };
             let delivery = transfer.delivery_id;
             let Some(bytes) = joiner.push(&transfer) else { return Ok(()) };
@@ -194,11 +247,11 @@ impl Link {
             client.settle(*link, delivery, Verdict::Accept).map_err(misuse)?;
             Ok(())
         })?;
-        if wire.client.credit(*link) <= plan.bench.credit / 2 {
+        if drained.is_none() && wire.client.credit(*link) <= plan.bench.credit / 2 {
             diary.credit(clock::now_ns(), *number, plan.bench.credit)?;
             wire.client.grant(*link, plan.bench.credit).map_err(misuse)?;
         }
-        Ok(())
+        Ok(came)
     }
 }
 

@@ -115,9 +115,25 @@ impl Diary {
         self.put(at_ns, &Event::Ack { message, consumer, confirmed: false, tx: None })
     }
 
-    /// A consumer ends.
-    pub(super) fn detached(&mut self, at_ns: u64, consumer: u32) -> Result<(), End> {
-        self.put(at_ns, &Event::Detach { consumer, orderly: true, confirmed: false })
+    /// A consumer ends; `confirmed`: the broker has answered that, and everything that came before is told.
+    pub(super) fn detached(&mut self, at_ns: u64, consumer: u32, confirmed: bool) -> Result<(), End> {
+        self.put(at_ns, &Event::Detach { consumer, orderly: true, confirmed })
+    }
+
+    /// All that had reached us by then is told.
+    pub(super) fn ticked(&mut self, at_ns: u64) -> Result<(), End> {
+        self.put(at_ns, &Event::Tick)
+    }
+
+    /// A queue holds nothing; asked for at that time.
+    pub(super) fn drained(&mut self, at_ns: u64, queue: usize) -> Result<(), End> {
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        writer.put(at_ns, &Event::Drained { queue: &self.queues[queue] }).map_err(|e| lost(&e))
+    }
+
+    /// Whether anybody will read this.
+    pub(super) fn kept(&self) -> bool {
+        self.writer.is_some()
     }
 
     /// Everything so far goes to the file.

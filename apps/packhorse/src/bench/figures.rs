@@ -150,6 +150,12 @@ pub(super) fn print(document: &Value) {
     for violation in told.filter_map(Value::as_str) {
         println!("violation {violation}");
     }
+    if let Some(report) = document.get("history") {
+        println!("checker   {}", super::verdict::line(report));
+        for violation in report["violations"].as_array().into_iter().flatten() {
+            println!("violation {}: {}", violation["invariant"].as_str().unwrap_or("?"), violation["sentence"]);
+        }
+    }
     match (document["violations"].as_u64(), document.get("consumer")) {
         (Some(0), Some(_)) => println!("history   every message once, in order, unchanged"),
         (Some(0), None) => println!("history   every message confirmed"),

@@ -11,6 +11,7 @@ mod figures;
 mod options;
 mod producer;
 mod seen;
+mod verdict;
 mod wire;
 
 pub(crate) use options::Bench;
@@ -37,7 +38,13 @@ const PROGRESS: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(5);
 
 pub(crate) fn run(args: &Bench) -> End {
-    let document = match args.clone().checked().and_then(|bench| measure(&bench).map(|sides| render(&bench, &sides))) {
+    let document = args.clone().checked().and_then(|bench| {
+        let sides = measure(&bench)?;
+        // One role alone has half of the history; who starts both has it judged.
+        let folder = bench.history.as_deref().filter(|_| bench.role == Role::Both);
+        Ok(render(&bench, &sides, folder.map(verdict::judge).transpose()?))
+    });
+    let document = match document {
         Ok(document) => document,
         Err(end) => return end,
     };
@@ -176,7 +183,8 @@ fn progress(bench: &Bench, shared: &Shared, span: Span, ended: &mpsc::Receiver<(
     }
 }
 
-fn render(bench: &Bench, sides: &Sides) -> Value {
+/// `history`: what the checker says of it, if there is one.
+fn render(bench: &Bench, sides: &Sides, history: Option<Value>) -> Value {
     let Span { from_ns, to_ns, .. } = sides.span;
     let seconds = (to_ns != u64::MAX).then(|| (to_ns - from_ns) as f64 / 1e9);
     let mut document = json!({
@@ -195,6 +203,11 @@ fn render(bench: &Bench, sides: &Sides) -> Value {
         // Without a schedule nobody knows here when a message was sent.
         document["consumer"] = side.to_json(seconds, bench.rate.map(|_| "end_to_end_us"));
         violations += side.violations.total();
+    }
+    if let Some(history) = history {
+        // The same things, seen by another: not more of them.
+        violations = violations.max(history["violations_total"].as_u64().unwrap_or(1));
+        document["history"] = history;
     }
     document["violations"] = json!(violations);
     document

@@ -109,24 +109,27 @@ impl Wire {
         self.socket.set_read_timeout(Some(patience)).map_err(|e| End::Unreachable(e.to_string()))
     }
 
-    /// Closes in order: what was said before has reached the broker when this returns.
-    pub(super) fn close(mut self, buffer: &mut [u8]) -> Result<(), End> {
+    /// Closes in order: what was said before has reached the broker when this returns. Answer: the broker said so too, and
+    /// nothing came that nobody looked at.
+    pub(super) fn close(mut self, buffer: &mut [u8]) -> Result<bool, End> {
         let now_ms = self.now_ms();
         if self.client.close(now_ms).is_err() {
-            return Ok(());
+            return Ok(false);
         }
+        let mut unread = false;
         self.set_patience(Duration::from_millis(100))?;
         let until = Instant::now() + Duration::from_secs(10);
         while Instant::now() < until {
             self.write()?;
             match recv(&self.socket, &mut *buffer, RecvFlags::empty()) {
                 // Whatever still comes is not for us; the answer and the end of the stream follow each other.
-                Ok((_, 0)) | Err(Errno::CONNRESET | Errno::PIPE) => return Ok(()),
+                Ok((_, 0)) | Err(Errno::CONNRESET | Errno::PIPE) => return Ok(false),
                 Ok((_, bytes)) => {
                     let mut input = Input { partial: &mut self.held, fresh: &buffer[..bytes] };
                     while let Ok(Some(event)) = self.client.next(&mut input, now_ms) {
+                        unread |= matches!(event, Event::Message(_));
                         if matches!(event, Event::Closed { .. }) {
-                            return Ok(());
+                            return Ok(!unread);
                         }
                     }
                 }
