@@ -35,7 +35,12 @@ pub(crate) const STEPS: &[Step] = &[
     Step { name: "readme", what: "the binary takes the command lines of the README", quick: true, run: command_lines },
     Step { name: "crash-points", what: "the journal stopped at each disk operation", quick: true, run: stopped },
     Step { name: "crash", what: "the broker killed, and its power cut, while clients work", quick: false, run: killed },
-    Step { name: "planted", what: "faults on purpose are found, each one", quick: false, run: planted },
+    Step {
+        name: "planted",
+        what: "faults on purpose are found, each one; scenarios at failpoints",
+        quick: false,
+        run: planted,
+    },
     Step { name: "instructions", what: "instruction counts of hot paths, within 3 %", quick: false, run: instructions },
     Step { name: "interop", what: "foreign clients against the broker", quick: false, run: matrix },
 ];
@@ -353,9 +358,13 @@ fn planted(context: &mut Context) -> Result<Outcome, String> {
     for package in WITH_PLANTED {
         cargo.args(["--package", package, "--features", &format!("{package}/planted")]);
     }
-    let tests = command::run(cargo.args(["--test", "planted"]), &context.logs, "planted-tests")?.succeeded()?;
-    let tests = TestCounts::parse(&tests.output, |_| None).outcome;
+    // One build with everything that is for tests only: the scenarios at failpoints are run with it as well.
+    cargo.args(["--features", "packhorse/failpoints", "--package", "packhorse-crash"]);
+    cargo.args(["--features", "packhorse-crash/failpoints", "--test", "planted", "--test", "failpoints"]);
     let broker = crash::planted_target(&target).join("debug").join("packhorse");
+    cargo.env("PACKHORSE_BIN", &broker);
+    let tests = command::run(&mut cargo, &context.logs, "planted-tests")?.succeeded()?;
+    let tests = TestCounts::parse(&tests.output, |_| None).outcome;
     let mut command = Command::new(harness);
     command.arg(crash::PLANTED).arg("--bin").arg(broker).arg("--dir").arg(target.join("crash"));
     command.args(&context.passed_on).current_dir(&context.root);
