@@ -291,6 +291,7 @@ fn whatever_fails_ends_the_process_and_a_start_finds_everything() {
         (Faulty::SyncFolder, "journal"),
         (Faulty::Name, "journal"),
         (Faulty::Name, "pool"),
+        (Faulty::Sync, "pool/"),
         (Faulty::Sync, "large/"),
         (Faulty::Write, "large/"),
         (Faulty::SyncFolder, "large"),

@@ -7,6 +7,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a cut waits for the request at which it is to come. Names change seldom.
@@ -28,8 +29,12 @@ struct Run {
 }
 
 impl Run {
+    /// Mounts beside the run's folder: if this process is killed, a dead mount must not stand in the way of the next run.
     fn begin(setup: &mut Setup) -> Result<Run, String> {
-        let layer = Layer::mount(&setup.dir.join("disk"), Options::default())?;
+        static MOUNTS: AtomicU32 = AtomicU32::new(0);
+        let number = MOUNTS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("packhorse-power-{}-{number}", std::process::id());
+        let layer = Layer::mount(&std::env::temp_dir().join(name), Options::default())?;
         // The folder's name has the run's seed in it.
         let name = setup.dir.file_name().unwrap_or_default().as_encoded_bytes();
         let random = Random::new(u64::from(crc32c::crc32c(name)));
@@ -43,9 +48,9 @@ impl Run {
         if !clean {
             copy(layer.path(), &dir.join("medium")).map_err(|e| format!("cannot copy what the medium has: {e}"))?;
         }
-        let traffic = layer.traffic();
+        let (traffic, at) = (layer.traffic(), layer.path().to_owned());
         drop(layer);
-        fs::remove_dir(dir.join("disk")).map_err(|e| format!("cannot remove the place of the mount: {e}"))?;
+        fs::remove_dir(&at).map_err(|e| format!("cannot remove {}: {e}", at.display()))?;
         Ok(traffic)
     }
 }
