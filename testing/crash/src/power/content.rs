@@ -200,7 +200,9 @@ impl Content {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fate::Drawn;
     use super::*;
+    use crate::Random;
 
     /// Keeps the pieces and sizes whose turn is in the list, by number.
     struct Listed {
@@ -295,5 +297,43 @@ mod tests {
         assert_eq!(content.unsynced(), (1, 2));
         cut(&mut content, &[false], &[]);
         assert_eq!(content.read(0, 99), [1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn whatever_was_done_a_cut_leaves_what_was_there_since_the_last_sync() {
+        for seed in 0..400 {
+            let mut random = Random::new(seed);
+            let mut content = Content::default();
+            // As it was after each change since what is safe, with the number of the change.
+            let mut since = vec![(0, Vec::new())];
+            for step in 1..60 {
+                match random.below(8) {
+                    0 => content.resize(random.below(6000)),
+                    1 => {
+                        // It began some changes ago.
+                        let begun = random.below(since.len());
+                        content.sync(since[begun].0);
+                        since.drain(..begun);
+                    }
+                    _ => {
+                        let (offset, length) = (random.below(5000), 1 + random.below(1500));
+                        content.write(offset, &vec![step; length], 1);
+                    }
+                }
+                if content.number() > since.last().expect("never empty").0 {
+                    since.push((content.number(), content.read(0, usize::MAX).to_vec()));
+                }
+            }
+            let mut drawn = Drawn::new(&mut random);
+            content.cut(&mut drawn);
+            let left = content.read(0, usize::MAX);
+            let sizes = || since.iter().map(|(_, was)| was.len());
+            let (least, most) = (sizes().min().unwrap(), sizes().max().unwrap());
+            assert!((least..=most).contains(&left.len()), "seed {seed}: {} bytes", left.len());
+            for (at, byte) in left.iter().enumerate() {
+                let was = since.iter().any(|(_, was)| was.get(at) == Some(byte));
+                assert!(was || (*byte == 0 && at >= least), "seed {seed}: byte {at} is {byte}");
+            }
+        }
     }
 }
