@@ -59,6 +59,11 @@ fn a_returned_message_comes_without_its_count_and_keeps_it() {
     assert_eq!(told(), [(0, 2), (1, 0), (2, 2), (3, 0)]);
     choose_planted(None, 1);
     assert_eq!(told(), [(0, 3), (1, 3), (2, 3), (3, 3)]);
+    // Nor does one whose consumer was lost.
+    assert_eq!(rig.receive(Q, consumer, 4).len(), 4);
+    rig.unsubscribe(Q, consumer, true);
+    choose_planted(Some(Planted::RedeliverUnflagged), 2);
+    assert_eq!(rig.drain(Q, 2), [(0, 5), (1, 0), (2, 5), (3, 0)]);
 }
 
 fn an_acknowledged_message_is_gone_until_the_next_start() {
