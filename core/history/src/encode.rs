@@ -102,6 +102,7 @@ pub(crate) fn fields(out: &mut impl Encoder, event: &Event<'_>) {
             out.flag(Key::Orderly, orderly);
             out.flag_if(Key::Confirmed, confirmed);
         }
+        Event::Detached { consumer } => out.number(Key::Consumer, u64::from(consumer)),
         Event::Drained { queue } => out.text(Key::Queue, queue),
         Event::Counters { queue, counters } => {
             out.text(Key::Queue, queue);
@@ -219,5 +220,6 @@ pub(crate) fn kind(event: &Event<'_>) -> Kind {
         Event::Survey { .. } => Kind::Survey,
         Event::Present { .. } => Kind::Present,
         Event::Gauge { .. } => Kind::Gauge,
+        Event::Detached { .. } => Kind::Detached,
     }
 }

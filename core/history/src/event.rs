@@ -221,6 +221,12 @@ pub enum Event<'a> {
         /// nobody knows what was on its way, and I5 looks away from what may have gone back unread.
         confirmed: bool,
     },
+    /// Observation, after an orderly `Detach`: the broker has answered it, or the end of the link's session or connection, and deliveries
+    /// that came before are not recorded. Nothing that was sent later can have been among them.
+    Detached {
+        /// Whose.
+        consumer: u32,
+    },
     /// Observation: found in the expiry queue.
     Expired {
         /// Which message.

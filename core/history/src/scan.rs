@@ -194,6 +194,7 @@ fn event<'l>(kind: &str, take: &mut Taker<'_, 'l>) -> Result<Event<'l>, String> 
             orderly: take.flag("orderly")?,
             confirmed: take.optional_flag("confirmed")?,
         },
+        "detached" => Event::Detached { consumer: take.small("consumer")? },
         "expired" => Event::Expired { message: take.message()? },
         "dlq" => Event::Dlq { message: take.message()?, reason: take.text("reason")? },
         "drained" => Event::Drained { queue: take.text("queue")? },

@@ -161,9 +161,10 @@ pub(crate) enum Kind {
     Survey,
     Present,
     Gauge,
+    Detached,
 }
 
-const KINDS: [(Kind, &str); 39] = [
+const KINDS: [(Kind, &str); 40] = [
     (Kind::Send, "send"),
     (Kind::SentOk, "sent_ok"),
     (Kind::SentRejected, "sent_rejected"),
@@ -203,6 +204,7 @@ const KINDS: [(Kind, &str); 39] = [
     (Kind::Survey, "survey"),
     (Kind::Present, "present"),
     (Kind::Gauge, "gauge"),
+    (Kind::Detached, "detached"),
 ];
 
 impl Kind {

@@ -14,6 +14,8 @@ extern crate std;
 
 mod consumers;
 mod counts;
+#[cfg(feature = "coverage")]
+pub mod coverage;
 mod dispatch;
 pub mod entry;
 mod exclusions;

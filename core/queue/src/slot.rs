@@ -137,6 +137,8 @@ impl Slot {
     /// Lets `event` happen. The only place that changes the state bits.
     pub(crate) fn apply(&mut self, event: Event) -> Result<Transition, Illegal> {
         let transition = transition(self.packed.state(), event)?;
+        #[cfg(feature = "coverage")]
+        crate::coverage::count(transition.from, event);
         self.packed.status = self.packed.status & !STATE | transition.to as u8;
         Ok(transition)
     }

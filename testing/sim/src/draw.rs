@@ -1,4 +1,4 @@
-//! The world's dice (splitmix64): a generator per concern, all from one seed.
+//! The world's dice (splitmix64): a generator per concern, all from one seed, so that what one concern draws changes no other.
 
 /// A generator.
 #[derive(Clone, Debug)]
@@ -7,7 +7,7 @@ pub(crate) struct Draw(u64);
 impl Draw {
     /// The generator of one concern.
     pub(crate) fn new(seed: u64, concern: u64) -> Draw {
-        let mut draw = Draw(seed ^ concern.wrapping_mul(0xd6e8_feb8_6659_fd93));
+        let mut draw = Draw(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ concern.wrapping_mul(0xd6e8_feb8_6659_fd93));
         draw.next();
         draw
     }
@@ -23,6 +23,11 @@ impl Draw {
     /// A number from `low` to `high`, both included.
     pub(crate) fn range(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high - low + 1)
+    }
+
+    /// A place in a list of so many.
+    pub(crate) fn below(&mut self, count: usize) -> usize {
+        (self.next() % count as u64) as usize
     }
 
     /// True in `percent` of 100 cases.

@@ -1,14 +1,27 @@
-//! A small seeded world: one node, scripted clients, byte pipes and a simulated disk under one seed.
+//! The broker under one seed: brokers with simulated disks, streams and clocks, tens of clients, and everything that can go wrong between
+//! them. Everything that happens is a function of the seed, in every process.
 //!
-//! Everything that happens is a function of the seed: the same seed gives the same digest in every process. What the
-//! broker promised is judged from what the clients saw alone ([`ledger`]). A driver: it may know everything, nothing knows it.
+//! Only what `shell/` does is replaced: sockets, files, threads, clocks. What the brokers promised is judged by `core/history` from what
+//! clients saw. A driver: it may know everything, nothing knows it.
 
+mod books;
+mod client;
+mod coverage;
+mod damage;
 mod digest;
 mod draw;
-mod ledger;
-mod pipe;
-mod script;
+mod fault;
+mod host;
+mod message;
+mod net;
+mod plan;
+mod story;
+mod verdict;
 mod world;
 
-pub use ledger::Totals;
-pub use world::{Settings, Verdict, run};
+pub use coverage::Coverage;
+pub use fault::Kind;
+pub use plan::Settings;
+pub use story::story;
+pub use verdict::{Breach, Totals, Verdict};
+pub use world::run;

@@ -1,40 +1,42 @@
-//! `packhorse-sim --seed N [--shards S]` runs one world and prints its digest; `--seeds N` runs worlds 1 to N with one and
-//! two shards each.
+//! `packhorse-sim --seed N` runs one world.
 
-use packhorse_sim::{Settings, run};
-use std::process::ExitCode;
+use packhorse_sim::{Kind, Settings, run};
 
-fn main() -> ExitCode {
+fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let value = |name: &str| -> Option<u64> {
         let at = arguments.iter().position(|a| a == name)?;
         arguments.get(at + 1)?.parse().ok()
     };
-    let worlds: Vec<Settings> = match (value("--seed"), value("--seeds")) {
-        (Some(seed), _) => vec![Settings::new(seed, value("--shards").unwrap_or(1) as u16)],
-        (None, Some(seeds)) => (1..=seeds).flat_map(|seed| [1, 2].map(|shards| Settings::new(seed, shards))).collect(),
-        (None, None) => {
-            eprintln!("usage: packhorse-sim --seed N [--shards S] | --seeds N");
-            return ExitCode::from(2);
-        }
+    let text = |name: &str| arguments.iter().position(|a| a == name).and_then(|at| arguments.get(at + 1)).cloned();
+    let (first, last) = match (value("--seed"), value("--seeds")) {
+        (Some(seed), None) => (seed, seed),
+        (first, Some(count)) => (first.unwrap_or(1), first.unwrap_or(1) + count - 1),
+        _ => (1, 1),
     };
-    let (mut passed, mut failed) = (0, 0);
-    for settings in worlds {
-        let verdict = run(settings);
-        println!(
-            "seed {} shards {} digest {:016x} {:?}",
-            settings.seed, settings.shards, verdict.digest, verdict.totals
-        );
-        for violation in &verdict.violations {
-            println!("  VIOLATION {violation}");
+    for seed in first..=last {
+        let shards = value("--shards").map(|shards| shards as u16);
+        let verdict = run(&Settings { shards, notes: text("--about").is_some(), ..Settings::new(seed) });
+        println!("seed {seed} digest {:016x} {:?}", verdict.digest, verdict.totals);
+        let hits: Vec<String> = Kind::ALL
+            .iter()
+            .filter(|k| verdict.hits[**k as usize] > 0)
+            .map(|k| format!("{} {}", k.name(), verdict.hits[*k as usize]))
+            .collect();
+        println!("  {}", hits.join(", "));
+        for breach in &verdict.breaches {
+            println!("  BREACH {breach}");
         }
-        if verdict.violations.is_empty() {
-            passed += 1;
-        } else {
-            failed += 1;
-            println!("  again: cargo run -p packhorse-sim -- --seed {} --shards {}", settings.seed, settings.shards);
+        if let Some(about) = text("--about") {
+            let message = about
+                .split_once('/')
+                .and_then(|(p, n)| Some(packhorse_history::MessageId::new(p.parse().ok()?, n.parse().ok()?)));
+            let mut lines = packhorse_sim::story(&verdict.files, message);
+            lines.extend(verdict.notes.iter().map(|(at, what)| format!("{:>12}.000 {what}", at)));
+            lines.sort();
+            for line in lines {
+                println!("{line}");
+            }
         }
     }
-    println!("{passed} passed, {failed} failed");
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,375 +1,623 @@
-//! The world: time, the node, its disk, the clients, and what goes wrong between them.
+//! The world: virtual time, machines with brokers, clients, and streams between them; one event after the other, in an order that the
+//! seed alone decides.
+//!
+//! This file owns time and traffic. Faults are in `world/trouble.rs`, the way to the end in `world/phases.rs`.
 
+mod phases;
+mod power;
+mod trouble;
+
+use crate::books::{Books, Judgment};
+use crate::client::{Around, Person, Role, Stage};
+use crate::coverage::Coverage;
 use crate::digest::Digest;
 use crate::draw::Draw;
-use crate::ledger::{Ended, Ledger, Totals};
-use crate::pipe::{Arrival, Pipes, Way};
-use crate::script::{Scripted, Task};
-use packhorse_broker::{Config, Effect, Endpoint, Input, Lost, Node};
-use packhorse_journal::sim::{CrashMode, Sim, SimDisk, SimStore};
-use packhorse_journal::{Checkpoints, Options};
-use packhorse_model::{ConnectionId, Now, Seed, ShardId};
-use std::collections::BTreeMap;
+use crate::fault::Kind;
+use crate::host::Host;
+use crate::message::Press;
+use crate::net::{Net, Way};
+use crate::plan::{Fault, Plan, Settings};
+use crate::verdict::{Breach, Totals, Verdict};
+use packhorse_broker::{Effect, Endpoint, Input, Lost, Reply};
+use packhorse_journal::sim::Struck;
+use packhorse_model::{ConnectionId, ShardId};
+use phases::Phase;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use trouble::Spell;
 
-/// How a world is set up.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// Everything follows from it.
-    pub seed: u64,
-    /// Shards of the node.
-    pub shards: u16,
-    /// Messages in all.
-    pub messages: u64,
-    /// Whether connections are cut and the power goes.
-    pub faults: bool,
+/// Bytes that a broker takes in one turn, over all its connections.
+const TURN_BYTES: usize = 256 << 10;
+
+/// Between two looks at the whole.
+const LOOK_US: u64 = 25_000;
+
+/// What is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    /// Something arrives on a stream.
+    Net(usize, bool),
+    /// A broker's turn.
+    Turn(usize),
+    /// A disk has something to say.
+    Disk(usize),
+    /// A client wants to do something.
+    Client(usize),
+    /// The next fault of the plan.
+    Fault,
+    /// A broker is started.
+    Start(usize),
+    /// The end of a spell.
+    Heal(usize),
+    /// A look at the whole.
+    Look,
 }
 
-impl Settings {
-    /// The usual world of a seed.
-    pub fn new(seed: u64, shards: u16) -> Settings {
-        Settings { seed, shards, messages: 600, faults: true }
-    }
-}
-
-/// What a run came to.
-#[derive(Clone, Debug)]
-pub struct Verdict {
-    /// Equal runs have equal digests.
-    pub digest: u64,
-    /// What happened.
-    pub totals: Totals,
-    /// Promises broken; must be empty.
-    pub violations: Vec<String>,
-    /// Virtual time, µs.
-    pub virtual_us: u64,
-}
-
-/// Virtual time after which a world that has not come to its end is stuck.
-const PATIENCE_US: u64 = 600_000_000;
-
-/// Wall time at the start: 2026-01-01.
-const WALL_MS: i64 = 1_767_225_600_000;
-
-struct World {
-    settings: Settings,
+/// See the module.
+pub(crate) struct World {
     now_us: u64,
-    sim: Sim,
-    node: Node<SimStore>,
-    pipes: Pipes,
-    clients: Vec<Scripted>,
-    /// All connections of this life of the broker: which client, which shard.
-    connections: BTreeMap<u64, (usize, ShardId)>,
-    /// The connection that each client has now.
-    of_client: BTreeMap<usize, u64>,
-    next_connection: u64,
-    ledger: Ledger,
+    heap: BinaryHeap<Reverse<(u64, u64, Due)>>,
+    order: u64,
+    net: Net,
+    hosts: Vec<Host>,
+    people: Vec<Person>,
+    books: Books,
+    /// The book of what happens to brokers.
+    book: usize,
+    press: Press,
     digest: Digest,
     draw: Draw,
-    /// Times of faults to come, soonest last.
-    faults: Vec<(u64, Fault)>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
-    /// A client's stream is cut.
-    Cut,
-    /// The broker's process dies.
-    Kill,
-    /// The power goes: what was not synced is lost, in part or whole.
-    Power,
-}
-
-fn config(shards: u16) -> Config {
-    // Idle times are for another world; here time jumps.
-    Config { shards, idle_timeout_ms: 0, ..Config::default() }
-}
-
-fn now_at(us: u64) -> Now {
-    Now { mono_us: us, wall_ms: WALL_MS + (us / 1000) as i64 }
-}
-
-fn journal_options(settings: &Settings) -> Options {
-    // Small, so that segments fill, checkpoints are taken and segments are used again within a world.
-    let (segment_bytes, every_bytes) =
-        if settings.seed.is_multiple_of(2) { (256 << 10, 400 << 10) } else { (1 << 20, 2 << 20) };
-    let checkpoints = Checkpoints { every_bytes, every_us: 300_000, slice_entries: 16, ..Checkpoints::default() };
-    Options { segment_bytes, spare_segments: 1, checkpoints, ..Options::new(settings.shards, settings.seed) }
+    seed: u64,
+    phase: Phase,
+    phase_since: u64,
+    faults: Vec<Fault>,
+    /// How often the next fault has been put off.
+    put_off: u32,
+    spells: Vec<Spell>,
+    /// Faults of streams that last until both ends have noticed.
+    noticed: BTreeMap<usize, Vec<String>>,
+    /// Troubles that a disk may meet: which fault each is of.
+    planted: BTreeMap<u64, (usize, Kind)>,
+    replies: Vec<(u64, Reply)>,
+    asked: u64,
+    struck: Vec<Struck>,
+    wakes: Vec<ShardId>,
+    effects: Vec<(ShardId, Effect)>,
+    hits: [u64; Kind::COUNT],
+    coverage: Coverage,
+    wrong: Vec<String>,
+    breaches: Vec<Breach>,
+    turns: u64,
+    steps: u64,
+    notes: Option<Vec<(u64, String)>>,
 }
 
 /// Runs the world of these settings to its end.
-pub fn run(settings: Settings) -> Verdict {
-    let mut world = World::new(settings);
-    world.run();
-    world.ledger.close();
-    let mut violations = std::mem::take(&mut world.ledger.violations);
-    for shard in 0..settings.shards {
-        if let Err(why) = world.node.shard(ShardId(shard)).audit() {
-            violations.push(format!("shard {shard}: {why}"));
-        }
-    }
-    world.digest.number(world.now_us);
-    Verdict { digest: world.digest.value(), totals: world.ledger.totals, violations, virtual_us: world.now_us }
+pub fn run(settings: &Settings) -> Verdict {
+    World::new(settings).run()
 }
 
 impl World {
-    fn new(settings: Settings) -> World {
-        let mut draw = Draw::new(settings.seed, 2);
-        let sim = match Sim::open(SimDisk::new(settings.seed), &journal_options(&settings), now_at(0)) {
-            Ok((sim, _)) => sim,
-            Err((error, _)) => panic!("an empty disk opens: {error}"),
-        };
-        let node = start(&settings, &sim, now_at(0));
-        let queues = draw.range(1, 4) as u32;
-        let producers = draw.range(1, 4);
-        let mut clients = Vec::new();
-        let add = |clients: &mut Vec<Scripted>, task, at| {
-            let name = clients.len() as u32;
-            clients.push(Scripted::new(settings.seed, name, task, at));
-        };
-        for producer in 0..producers {
-            let queue = (producer as u32) % queues;
-            let until = settings.messages / producers;
-            let task = Task::Produce { queue, next: 0, until, window: draw.range(1, 100) };
-            let at = draw.range(0, 50_000);
-            add(&mut clients, task, at);
-        }
-        for consumer in 0..queues as u64 + draw.range(0, 3) {
-            let task = Task::Consume {
-                queue: (consumer as u32) % queues,
-                credit: draw.range(1, 60) as u32,
-                accepts: draw.range(60, 100),
-                dead_letters: false,
-                holds: draw.range(1, 20) as usize,
-            };
-            let at = draw.range(0, 100_000);
-            add(&mut clients, task, at);
-        }
-        let task = Task::Consume { queue: u32::MAX, credit: 50, accepts: 100, dead_letters: true, holds: 1 };
-        add(&mut clients, task, 10_000);
-        let mut faults = Vec::new();
-        if settings.faults {
-            for _ in 0..draw.range(0, 6) {
-                faults.push((draw.range(20_000, 1_500_000), Fault::Cut));
-            }
-            for _ in 0..draw.range(0, 3) {
-                let fault = if draw.chance(50) { Fault::Kill } else { Fault::Power };
-                faults.push((draw.range(20_000, 1_500_000), fault));
-            }
-            faults.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
-        }
-        World {
-            pipes: Pipes::new(settings.seed),
+    fn new(settings: &Settings) -> World {
+        let Plan { hosts, cast, faults } = Plan::draw(settings);
+        let mut books = Books::new();
+        let book = books.open("world".into());
+        let hosts: Vec<Host> =
+            hosts.into_iter().enumerate().map(|(number, setup)| Host::new(number, settings.seed, setup)).collect();
+        let mut world = World {
             now_us: 0,
-            sim,
-            node,
-            clients,
-            connections: BTreeMap::new(),
-            of_client: BTreeMap::new(),
-            next_connection: 1,
-            ledger: Ledger::default(),
+            heap: BinaryHeap::new(),
+            order: 0,
+            net: Net::new(settings.seed),
+            hosts,
+            people: Vec::new(),
+            books,
+            book,
+            press: Press::default(),
             digest: Digest::new(),
-            draw,
+            draw: Draw::new(settings.seed, 4),
+            seed: settings.seed,
+            phase: Phase::Work,
+            phase_since: 0,
             faults,
-            settings,
+            put_off: 0,
+            spells: Vec::new(),
+            noticed: BTreeMap::new(),
+            planted: BTreeMap::new(),
+            replies: Vec::new(),
+            asked: 0,
+            struck: Vec::new(),
+            wakes: Vec::new(),
+            effects: Vec::new(),
+            hits: [0; Kind::COUNT],
+            coverage: Coverage::begin(),
+            wrong: Vec::new(),
+            breaches: Vec::new(),
+            turns: 0,
+            steps: 0,
+            notes: settings.notes.then(Vec::new),
+        };
+        world.tell_whose_queues();
+        for host in 0..world.hosts.len() {
+            world.at(0, Due::Start(host));
         }
-    }
-
-    fn run(&mut self) {
-        let mut quiet_since = None;
-        while let Some(at) = self.next_time() {
-            self.now_us = self.now_us.max(at);
-            if self.now_us > PATIENCE_US {
-                let left: Vec<_> =
-                    (0..self.settings.shards).map(|shard| self.node.shard(ShardId(shard)).totals()).collect();
-                self.ledger.break_rule(format!("I9 stuck: the world did not come to its end; in the queues: {left:?}"));
-                return;
-            }
-            self.sim.advance(self.now_us);
-            self.fail_if_due();
-            self.connect_if_due();
-            self.carry();
-            for client in 0..self.clients.len() {
-                self.act(client);
-            }
-            self.turn(Vec::new());
-            let produced = self.clients.iter().all(|c| c.done()) && self.faults.is_empty();
-            if produced {
-                for client in &mut self.clients {
-                    client.calm = true;
-                }
-            }
-            // At the end everything has been consumed, and stays so for a while.
-            if produced && self.drained() {
-                let since = *quiet_since.get_or_insert(self.now_us);
-                if self.now_us - since > 2_000_000 {
-                    return;
-                }
-            } else {
-                quiet_since = None;
-            }
+        for one in cast {
+            world.join(one.host, one.role, one.connects_at);
         }
+        world.at(LOOK_US, Due::Look);
+        world.arm_fault();
+        world
     }
 
-    fn drained(&self) -> bool {
-        (0..self.settings.shards).all(|shard| {
-            let shard = self.node.shard(ShardId(shard));
-            shard.totals().depth == 0 && shard.totals().staged == 0
-        })
+    /// A client joins.
+    fn join(&mut self, host: usize, role: Role, connects_at: u64) {
+        let number = self.people.len();
+        let book = self.books.open(format!("client-{number}"));
+        self.people.push(Person::new(self.seed, number, book, host, role, connects_at));
+        self.alarm(number);
     }
 
-    fn next_time(&self) -> Option<u64> {
-        let clients = self.clients.iter().flat_map(|c| [c.connects_at_us, c.settles_at_us]).flatten().min();
-        let fault = self.faults.last().map(|(at, _)| *at);
-        let times = [self.pipes.next_us(), self.sim.next_event_us(), self.node.next_deadline(), clients, fault];
-        // A tick, so that the end is seen.
-        Some(times.into_iter().flatten().min().unwrap_or(u64::MAX).clamp(self.now_us, self.now_us + 100_000))
+    fn at(&mut self, at_us: u64, due: Due) {
+        self.order += 1;
+        self.heap.push(Reverse((at_us.max(self.now_us), self.order, due)));
     }
 
-    fn fail_if_due(&mut self) {
-        while let Some((at, fault)) = self.faults.last().copied()
-            && at <= self.now_us
+    fn run(mut self) -> Verdict {
+        while self.phase != Phase::Done
+            && let Some(Reverse((at, _, due))) = self.heap.pop()
         {
-            self.faults.pop();
-            match fault {
-                Fault::Cut => {
-                    let up: Vec<(usize, u64)> = self.of_client.iter().map(|(client, id)| (*client, *id)).collect();
-                    if !up.is_empty() {
-                        self.ledger.totals.cuts += 1;
-                        let (client, connection) = up[self.draw.range(0, up.len() as u64 - 1) as usize];
-                        // The broker may see the cut, and give the messages to another, before the client does.
-                        self.ledger.gone(self.clients[client].consumer(), Ended::Cut);
-                        self.pipes.cut(self.now_us, connection);
+            self.now_us = at;
+            self.books.set_now(at);
+            self.steps += 1;
+            match due {
+                Due::Net(stream, to_client) => {
+                    self.arrive(stream, if to_client { Way::ToClient } else { Way::ToBroker })
+                }
+                Due::Turn(host) => {
+                    if self.hosts[host].life.as_ref().is_some_and(|life| life.turn_at == Some(at) && !life.paused) {
+                        self.turn(host);
                     }
                 }
-                Fault::Kill => self.crash(CrashMode::Kill),
-                Fault::Power => {
-                    let mode = match self.draw.range(0, 2) {
-                        0 => CrashMode::Lose,
-                        1 => CrashMode::Torn(512),
-                        _ => CrashMode::Torn(4096),
-                    };
-                    self.crash(mode);
-                }
-            }
-        }
-    }
-
-    /// The broker dies and starts again on what the disk kept.
-    fn crash(&mut self, mode: CrashMode) {
-        self.ledger.totals.crashes += 1;
-        let disk = self.sim.disk().crash(mode, self.draw.next());
-        let now = now_at(self.now_us);
-        match Sim::open(disk, &journal_options(&self.settings), now) {
-            Ok((sim, _)) => {
-                self.node = start(&self.settings, &sim, now);
-                self.sim = sim;
-            }
-            Err((error, _)) => panic!("seed {}: the broker does not start again: {error}", self.settings.seed),
-        }
-        self.pipes.clear();
-        self.connections.clear();
-        for (client, _) in std::mem::take(&mut self.of_client) {
-            self.clients[client].lost(&mut self.ledger, self.now_us);
-        }
-    }
-
-    fn connect_if_due(&mut self) {
-        for client in 0..self.clients.len() {
-            if self.clients[client].connects_at_us.is_none_or(|at| at > self.now_us) {
-                continue;
-            }
-            self.clients[client].connect(self.now_us / 1000);
-            let connection = self.next_connection;
-            self.next_connection += 1;
-            let shard = ShardId((connection % u64::from(self.settings.shards)) as u16);
-            self.connections.insert(connection, (client, shard));
-            self.of_client.insert(client, connection);
-            let endpoint = Endpoint { peer: format!("sim:{client}"), local: "sim:0".into(), loopback: true };
-            let accepted = Input::Accepted { connection: ConnectionId(connection), endpoint };
-            self.turn(vec![(shard, accepted)]);
-        }
-    }
-
-    /// Hands over what has arrived.
-    fn carry(&mut self) {
-        while let Some((connection, way, arrival)) = self.pipes.take(self.now_us) {
-            let (client, shard) = self.connections[&connection];
-            // A client that has hung up hears nothing more; the broker still hears what was under way.
-            if way == Way::ToClient && self.of_client.get(&client) != Some(&connection) {
-                continue;
-            }
-            self.digest.number(connection << 1 | u64::from(way == Way::ToClient));
-            match (way, arrival) {
-                (Way::ToBroker, Arrival::Bytes(bytes)) => {
-                    self.digest.add(&bytes);
-                    let input = Input::Received { connection: ConnectionId(connection), bytes: &bytes };
-                    let mut effects = Vec::new();
-                    self.node.turn([(shard, input)], now_at(self.now_us), &mut effects);
-                    self.obey(effects);
-                }
-                (Way::ToBroker, Arrival::End) => {
-                    self.turn(vec![(shard, Input::Lost { connection: ConnectionId(connection), how: Lost::Eof })]);
-                }
-                (Way::ToClient, Arrival::Bytes(bytes)) => {
-                    self.digest.add(&bytes);
-                    if let Err(why) = self.clients[client].receive(&bytes, &mut self.ledger, self.now_us) {
-                        self.ledger.break_rule(format!("client {client}: {why}"));
-                        self.hang_up(connection, client);
+                Due::Disk(host) => {
+                    if self.hosts[host].life.as_ref().is_some_and(|life| life.disk_at == Some(at)) {
+                        self.advance(host);
                     }
                 }
-                (Way::ToClient, Arrival::End) => self.hang_up(connection, client),
+                Due::Client(client) => {
+                    if self.people[client].alarm_at == Some(at) {
+                        self.people[client].alarm_at = None;
+                        self.step(client);
+                    }
+                }
+                Due::Fault => self.next_fault(),
+                Due::Start(host) => self.start(host),
+                Due::Heal(spell) => self.heal(spell),
+                Due::Look => {
+                    self.look();
+                    self.at(self.now_us + LOOK_US, Due::Look);
+                }
+            }
+        }
+        self.verdict()
+    }
+
+    fn verdict(mut self) -> Verdict {
+        for host in &self.hosts {
+            let Some(life) = &host.life else { continue };
+            for shard in 0..host.setup.shards {
+                if let Err(why) = life.node.shard(ShardId(shard)).audit() {
+                    self.breaches.push(Breach::new("audit", format!("{} shard {shard}: {why}", host.name)));
+                }
+            }
+        }
+        for what in std::mem::take(&mut self.wrong) {
+            self.breaches.push(Breach::new("protocol", what));
+        }
+        self.digest.number(self.now_us);
+        self.coverage.credit();
+        let totals = Totals {
+            events: self.books.events,
+            sent: self.books.sent,
+            confirmed: self.books.confirmed,
+            received: self.books.received,
+            acknowledged: self.books.acknowledged,
+            dead_letters: self.books.dead_letters,
+            starts: self.hosts.iter().map(|host| u64::from(host.starts)).sum(),
+            connections: self.net.count() as u64,
+            turns: self.turns,
+            steps: self.steps,
+            virtual_us: self.now_us,
+        };
+        let Judgment { report, files } = self.books.judge(self.hosts.len(), &mut self.digest);
+        match report {
+            Ok(report) => {
+                let told = report.violations().iter();
+                self.breaches.extend(told.map(|one| Breach::new(one.invariant.code(), one.to_string())));
+            }
+            Err(error) => self.breaches.push(Breach::new("history", error)),
+        }
+        let (digest, breaches, hits, coverage) = (self.digest.value(), self.breaches, self.hits, self.coverage);
+        let notes = self.notes.unwrap_or_default();
+        Verdict { digest, totals, breaches, hits, coverage, files, notes }
+    }
+
+    fn note(&mut self, what: impl FnOnce(&World) -> String) {
+        if self.notes.is_some() {
+            let (at, text) = (self.now_us, what(self));
+            self.notes.get_or_insert_default().push((at, text));
+        }
+    }
+
+    // ---- streams ----
+
+    fn arm_net(&mut self, at: Option<u64>, stream: usize, way: Way) {
+        if let Some(at) = at {
+            self.at(at, Due::Net(stream, way == Way::ToClient));
+        }
+    }
+
+    fn arrive(&mut self, stream: usize, way: Way) {
+        let (next, some) = self.net.arrive(self.now_us, stream, way);
+        self.arm_net(next, stream, way);
+        if !some {
+            return;
+        }
+        let (client, host, life, left) = {
+            let one = self.net.get(stream);
+            (one.client, one.host, one.life, one.left)
+        };
+        match way {
+            Way::ToBroker => {
+                if self.net.get(stream).forgotten || self.hosts[host].starts != life {
+                    self.net.read(stream, way);
+                } else if let Some(life) = &mut self.hosts[host].life {
+                    life.ready.push(stream);
+                    self.want_turn(host, 4);
+                }
+            }
+            Way::ToClient if !left && self.people[client].stream == Some(stream) => self.step(client),
+            Way::ToClient => {
+                self.net.read(stream, way);
             }
         }
     }
 
-    fn hang_up(&mut self, connection: u64, client: usize) {
-        self.of_client.remove(&client);
-        self.clients[client].lost(&mut self.ledger, self.now_us);
-        self.pipes.end(self.now_us, connection, Way::ToBroker);
-    }
+    // ---- brokers ----
 
-    fn act(&mut self, client: usize) {
-        let Some(connection) = self.of_client.get(&client).copied() else { return };
-        self.clients[client].act(&mut self.ledger, self.now_us);
-        let bytes = self.clients[client].take_output();
-        if !bytes.is_empty() {
-            self.pipes.send(self.now_us, connection, Way::ToBroker, &bytes);
+    fn want_turn(&mut self, host: usize, in_us: u64) {
+        let at = self.now_us + in_us;
+        if let Some(life) = &mut self.hosts[host].life
+            && life.turn_at.is_none_or(|known| known > at)
+        {
+            life.turn_at = Some(at);
+            self.at(at, Due::Turn(host));
         }
     }
 
-    fn turn(&mut self, inputs: Vec<(ShardId, Input<'_>)>) {
-        let mut effects = Vec::new();
-        self.node.turn(inputs, now_at(self.now_us), &mut effects);
-        self.obey(effects);
+    /// Moves a disk on, and sets the next times of its broker.
+    fn advance(&mut self, host: usize) {
+        let mut wakes = std::mem::take(&mut self.wakes);
+        if self.hosts[host].advance(self.now_us, &mut wakes) {
+            self.want_turn(host, 2);
+        }
+        self.wakes = wakes;
+        self.look_for_struck(host);
+        let next = self.hosts[host].disk_next();
+        if let Some(life) = &mut self.hosts[host].life
+            && life.disk_at != next
+        {
+            life.disk_at = next;
+            if let Some(at) = next {
+                self.at(at, Due::Disk(host));
+            }
+        }
+        if let Some(at) = self.hosts[host].turn_next() {
+            self.want_turn(host, at.saturating_sub(self.now_us).max(1));
+        }
     }
 
-    fn obey(&mut self, effects: Vec<(ShardId, Effect)>) {
-        for (shard, effect) in effects {
+    /// A broker's turn: everything that has come is handed in, everything that it says is sent.
+    fn turn(&mut self, host: usize) {
+        self.turns += 1;
+        let now = self.hosts[host].now(self.now_us);
+        let mut effects = std::mem::take(&mut self.effects);
+        let mut read = Vec::new();
+        let mut later = Vec::new();
+        {
+            let Host { life, starts, .. } = &mut self.hosts[host];
+            let Some(life) = life else { return };
+            life.turn_at = None;
+            let ready = std::mem::take(&mut life.ready);
+            let mut inputs: Vec<(ShardId, Input<'_>)> = Vec::with_capacity(ready.len());
+            let mut bytes = 0;
+            for stream in ready {
+                let one = self.net.get(stream);
+                if one.forgotten || one.life != *starts || read.contains(&stream) {
+                    continue;
+                }
+                if bytes >= TURN_BYTES {
+                    later.push(stream);
+                    continue;
+                }
+                let (shard, connection) = (ShardId(one.shard), ConnectionId(stream as u64));
+                if !one.accepted {
+                    let endpoint =
+                        Endpoint { peer: format!("client:{}", one.client), local: "sim:0".into(), loopback: true };
+                    inputs.push((shard, Input::Accepted { connection, endpoint }));
+                }
+                read.push(stream);
+                if one.stopped {
+                    continue;
+                }
+                let inbox = self.net.inbox(stream, Way::ToBroker);
+                bytes += inbox.len();
+                if !inbox.is_empty() {
+                    self.digest.number(self.now_us << 20 | stream as u64);
+                    self.digest.add(inbox);
+                    inputs.push((shard, Input::Received { connection, bytes: inbox }));
+                }
+                if self.net.is_ended(stream, Way::ToBroker) {
+                    inputs.push((shard, Input::Lost { connection, how: Lost::Eof }));
+                }
+            }
+            life.node.turn(inputs, now, &mut effects);
+            life.ready.extend(&later);
+        }
+        for stream in read {
+            let one = self.net.get_mut(stream);
+            one.accepted = true;
+            if one.stopped {
+                continue;
+            }
+            if self.net.is_ended(stream, Way::ToBroker) {
+                self.forget(stream);
+                // Whoever reads the end of a stream closes it.
+                let at = self.net.end(self.now_us, stream, Way::ToClient);
+                self.arm_net(at, stream, Way::ToClient);
+            }
+            if self.net.read(stream, Way::ToBroker) {
+                let client = self.net.get(stream).client;
+                self.alarm_now(client);
+            }
+        }
+        self.obey(host, &mut effects);
+        effects.clear();
+        self.effects = effects;
+        if !later.is_empty() {
+            self.want_turn(host, 1);
+        }
+        self.advance(host);
+    }
+
+    fn obey(&mut self, host: usize, effects: &mut Vec<(ShardId, Effect)>) {
+        if let Some(what) = effects.iter().find_map(|(_, effect)| match effect {
+            Effect::StoreFailed { what } => Some(what.clone()),
+            _ => None,
+        }) {
+            // The process ends before it says another word.
+            self.exit_failed(host, &what);
+            return;
+        }
+        for (shard, effect) in effects.drain(..) {
             match effect {
-                Effect::Output { connection } | Effect::Close { connection } => {
-                    let close = matches!(effect, Effect::Close { .. });
-                    let node = self.node.shard_mut(shard);
-                    let bytes: Vec<u8> = node.output(connection).flatten().copied().collect();
-                    node.written(connection, bytes.len());
-                    if self.connections.contains_key(&connection.0) {
-                        self.pipes.send(self.now_us, connection.0, Way::ToClient, &bytes);
-                        if close {
-                            self.pipes.end(self.now_us, connection.0, Way::ToClient);
-                        }
+                Effect::Output { connection } => self.write(host, shard, connection.0 as usize),
+                Effect::Close { connection } => {
+                    let stream = connection.0 as usize;
+                    self.net.get_mut(stream).closing = true;
+                    self.write(host, shard, stream);
+                }
+                Effect::Reading { connection, paused } => {
+                    let stream = connection.0 as usize;
+                    self.net.get_mut(stream).stopped = paused;
+                    if !paused && let Some(life) = &mut self.hosts[host].life {
+                        life.ready.push(stream);
+                        self.want_turn(host, 1);
                     }
                 }
-                Effect::StoreFailed { what } => panic!("seed {}: {what}", self.settings.seed),
-                Effect::Reading { .. }
-                | Effect::AdminReply { .. }
-                | Effect::Mail { .. }
-                | Effect::Log { .. }
-                | Effect::Stopped => {}
+                Effect::AdminReply { id, reply } => self.replies.push((id, *reply)),
+                Effect::Stopped => self.stopped(host),
+                Effect::Log { level, connection, text } => self.note(|world| {
+                    let client = connection.map_or("-".into(), |id| world.net.get(id.0 as usize).client.to_string());
+                    format!("{} shard {} {level:?}, client {client}: {text}", world.hosts[host].name, shard.0)
+                }),
+                Effect::StoreFailed { .. } | Effect::Mail { .. } => {}
             }
         }
     }
-}
 
-fn start(settings: &Settings, sim: &Sim, now: Now) -> Node<SimStore> {
-    let handles = (0..settings.shards).map(|shard| sim.handle(ShardId(shard)));
-    Node::new(config(settings.shards), Seed::fixed(settings.seed), handles, now)
+    /// Writes what a broker has to say on a connection, as far as there is room.
+    fn write(&mut self, host: usize, shard: ShardId, stream: usize) {
+        if self.net.get(stream).forgotten || self.net.get(stream).life != self.hosts[host].starts {
+            return;
+        }
+        let closing = self.net.get(stream).closing;
+        // What is left at a close is written however little the peer reads: a real socket would give up in the end.
+        let room = if closing { usize::MAX } else { self.net.room(stream, Way::ToClient) };
+        let mut bytes = self.net.buffer();
+        let Some(life) = &mut self.hosts[host].life else { return };
+        let node = life.node.shard_mut(shard);
+        let connection = ConnectionId(stream as u64);
+        let mut more = false;
+        for chunk in node.output(connection) {
+            let n = chunk.len().min(room.saturating_sub(bytes.len()));
+            bytes.extend_from_slice(&chunk[..n]);
+            if n < chunk.len() {
+                more = true;
+                break;
+            }
+        }
+        if !bytes.is_empty() {
+            node.written(connection, bytes.len());
+        }
+        self.digest.number(self.now_us << 20 | stream as u64);
+        self.digest.add(&bytes);
+        let at = self.net.send(self.now_us, stream, Way::ToClient, bytes);
+        self.arm_net(at, stream, Way::ToClient);
+        if more {
+            self.net.wait(stream, Way::ToClient);
+        }
+        if closing {
+            let at = self.net.end(self.now_us, stream, Way::ToClient);
+            self.arm_net(at, stream, Way::ToClient);
+            self.forget(stream);
+        }
+        if let Some(at) = self.hosts[host].turn_next() {
+            self.want_turn(host, at.saturating_sub(self.now_us).max(1));
+        }
+    }
+
+    /// The broker does not know a stream any more.
+    fn forget(&mut self, stream: usize) {
+        self.net.get_mut(stream).forgotten = true;
+        self.notice(stream);
+    }
+
+    /// Ends what lasts until both ends of a stream have noticed, if they have.
+    fn notice(&mut self, stream: usize) {
+        let one = self.net.get(stream);
+        if !(one.forgotten && one.left) {
+            return;
+        }
+        let host = one.host;
+        for name in self.noticed.remove(&stream).unwrap_or_default() {
+            self.tell_fault(&name, host, false);
+        }
+    }
+
+    // ---- clients ----
+
+    /// When a client is to be looked after.
+    fn alarm(&mut self, client: usize) {
+        let person = &mut self.people[client];
+        let Some(at) = person.next_at(self.now_us) else { return };
+        let at = at.max(self.now_us + 1);
+        if person.alarm_at.is_none_or(|known| known > at) {
+            person.alarm_at = Some(at);
+            self.at(at, Due::Client(client));
+        }
+    }
+
+    fn alarm_now(&mut self, client: usize) {
+        let at = self.now_us + 1;
+        if self.people[client].alarm_at.is_none_or(|known| known > at) {
+            self.people[client].alarm_at = Some(at);
+            self.at(at, Due::Client(client));
+        }
+    }
+
+    /// A client reads, acts and writes.
+    fn step(&mut self, client: usize) {
+        if self.people[client].stage == Stage::Gone {
+            return;
+        }
+        if self.people[client].line.is_none() {
+            self.connect(client);
+        }
+        let World { now_us, net, people, books, press, wrong, .. } = self;
+        let person = &mut people[client];
+        let mut around = Around { now_us: *now_us, books, press, wrong };
+        let (mut over, mut wake_broker) = (None, false);
+        if let Some(stream) = person.stream
+            && person.asleep_until <= *now_us
+        {
+            let bytes = net.inbox(stream, Way::ToClient);
+            if !bytes.is_empty() {
+                if let Err(why) = person.receive(bytes, &mut around) {
+                    over = Some(why);
+                }
+                wake_broker = net.read(stream, Way::ToClient);
+            }
+            if over.is_none() && net.is_ended(stream, Way::ToClient) {
+                over = Some("the stream has ended".into());
+            }
+        }
+        if over.is_none()
+            && let Err(why) = person.act(&mut around)
+        {
+            over = Some(why);
+        }
+        let stream = person.stream;
+        if let (Some(line), Some(stream)) = (&mut person.line, stream) {
+            let room = net.room(stream, Way::ToBroker);
+            let mut bytes = net.buffer();
+            let mut more = false;
+            for chunk in line.client.output() {
+                let n = chunk.len().min(room.saturating_sub(bytes.len()));
+                bytes.extend_from_slice(&chunk[..n]);
+                if n < chunk.len() {
+                    more = true;
+                    break;
+                }
+            }
+            line.client.written(bytes.len());
+            if more {
+                net.wait(stream, Way::ToBroker);
+            } else {
+                bytes.append(&mut line.raw);
+            }
+            let at = net.send(*now_us, stream, Way::ToBroker, bytes);
+            if !more && line.client.wants_close() {
+                over = over.or(Some("closed".into()));
+            }
+            self.arm_net(at, stream, Way::ToBroker);
+        }
+        if let Some(stream) = stream {
+            if wake_broker {
+                let (host, shard) = (self.net.get(stream).host, self.net.get(stream).shard);
+                if self.hosts[host].is_running() {
+                    self.write(host, ShardId(shard), stream);
+                } else if let Some(life) = &mut self.hosts[host].life {
+                    life.unwritten.push(stream);
+                }
+            }
+            if let Some(why) = over {
+                self.note(|_| format!("client {client} ends its connection: {why}"));
+                self.hang_up(client, stream);
+            }
+        }
+        self.alarm(client);
+    }
+
+    /// A client closes its stream, or has found it closed.
+    fn hang_up(&mut self, client: usize, stream: usize) {
+        let at = self.net.end(self.now_us, stream, Way::ToBroker);
+        self.arm_net(at, stream, Way::ToBroker);
+        self.leave(client, stream);
+    }
+
+    /// A client does not know a stream any more.
+    fn leave(&mut self, client: usize, stream: usize) {
+        self.net.get_mut(stream).left = true;
+        self.net.read(stream, Way::ToClient);
+        let World { now_us, people, books, press, wrong, .. } = self;
+        let mut around = Around { now_us: *now_us, books, press, wrong };
+        people[client].lost(&mut around);
+        self.notice(stream);
+    }
+
+    fn connect(&mut self, client: usize) {
+        let person = &mut self.people[client];
+        let due = person.connects_at.is_some_and(|at| at <= self.now_us);
+        if !due {
+            return;
+        }
+        let host = person.host;
+        if !self.hosts[host].is_up() || self.hosts[host].life.as_ref().is_some_and(|life| life.stopping.is_some()) {
+            // Refused.
+            person.connects_at = Some(self.now_us + self.draw.range(5_000, 60_000));
+            return;
+        }
+        let shard = (self.net.count() % usize::from(self.hosts[host].setup.shards)) as u16;
+        let stream = self.net.open(client, host, shard, self.hosts[host].starts);
+        person.connect(self.now_us, stream);
+        if let Some(life) = &mut self.hosts[host].life {
+            life.ready.push(stream);
+        }
+        self.want_turn(host, 30);
+    }
+
+    /// Messages without a confirm and deliveries without an end, at clients of a broker.
+    fn in_flight(&self, host: usize) -> u64 {
+        self.people.iter().filter(|person| person.host == host).map(Person::in_flight).sum()
+    }
 }

@@ -1,4 +1,4 @@
-//! The seeded world: a seed is one history, whatever process runs it, and no history breaks a promise.
+//! The simulator itself: a seed is one history in every process, another seed is another one, and a world is worth looking at.
 
 use packhorse_sim::{Settings, run};
 use std::process::Command;
@@ -12,41 +12,42 @@ fn elsewhere(seed: u64, shards: u16) -> String {
     String::from_utf8(output.stdout).expect("it prints text")
 }
 
+fn settings(seed: u64, shards: u16) -> Settings {
+    Settings { shards: Some(shards), ..Settings::new(seed) }
+}
+
 #[test]
 fn the_same_seed_gives_the_same_digest_in_two_processes() {
-    for seed in [11, 12] {
+    for seed in [11, 12, 13] {
         for shards in [1, 2] {
             let (one, two) = (elsewhere(seed, shards), elsewhere(seed, shards));
             assert!(one.contains("digest"), "{one}");
             assert_eq!(one, two, "seed {seed}, {shards} shards");
-            let here = format!("digest {:016x}", run(Settings::new(seed, shards)).digest);
+            let here = format!("digest {:016x}", run(&settings(seed, shards)).digest);
             assert!(one.contains(&here), "this process says {here}, another one {one}");
         }
     }
 }
 
 #[test]
-fn another_seed_gives_another_digest() {
-    assert_ne!(run(Settings::new(1, 1)).digest, run(Settings::new(2, 1)).digest);
-    assert_ne!(run(Settings::new(1, 1)).digest, run(Settings::new(1, 2)).digest);
+fn notes_change_nothing() {
+    let noted = run(&Settings { notes: true, ..Settings::new(5) });
+    assert_eq!(noted.digest, run(&Settings::new(5)).digest);
+    assert!(!noted.notes.is_empty());
 }
 
 #[test]
-fn no_world_breaks_a_promise() {
-    let (mut confirmed, mut crashes, mut cuts) = (0, 0, 0);
-    for seed in 1..=60 {
-        for shards in [1, 2] {
-            let verdict = run(Settings::new(seed, shards));
-            assert!(
-                verdict.violations.is_empty(),
-                "{:#?}\nagain: cargo run -p packhorse-sim -- --seed {seed} --shards {shards}",
-                verdict.violations
-            );
-            confirmed += verdict.totals.confirmed;
-            crashes += verdict.totals.crashes;
-            cuts += verdict.totals.cuts;
-        }
+fn another_seed_gives_another_digest() {
+    assert_ne!(run(&settings(1, 1)).digest, run(&settings(2, 1)).digest);
+    assert_ne!(run(&settings(1, 1)).digest, run(&settings(1, 2)).digest);
+}
+
+#[test]
+fn a_world_has_thousands_of_messages_and_twenty_faults_in_flight() {
+    for seed in 1..=20 {
+        let verdict = run(&Settings::new(seed));
+        assert!(verdict.totals.sent >= 2_000, "seed {seed}: {:?}", verdict.totals);
+        let hits: u64 = verdict.hits.iter().sum();
+        assert!(hits >= 20, "seed {seed}: {hits} faults hit something");
     }
-    // A world in which nothing happens proves nothing.
-    assert!(confirmed > 50_000 && crashes > 60 && cuts > 150, "{confirmed} confirmed, {crashes} crashes, {cuts} cuts");
 }

@@ -173,10 +173,12 @@ impl Known<'_> {
 
     /// Whether what the consumer said at the end of this delivery has certainly reached the broker and been kept: nobody died.
     fn arrived(&self, receipt: &Receipt) -> bool {
-        let broken = self.record.consumers.get(receipt.consumer).detached.filter(|detached| !detached.orderly);
+        let consumer = self.record.consumers.get(receipt.consumer);
+        let broken = consumer.detached.filter(|detached| !detached.orderly);
         let broker = self.record.queues.get(receipt.queue).broker;
-        broken.is_none_or(|detached| detached.at > self.at)
-            && !self.record.ended_between(broker, receipt.end_at, self.at)
+        // A pre-settled one has its end when it is sent, which may be long before it is seen.
+        let since = if consumer.presettled { receipt.from } else { receipt.end_at };
+        broken.is_none_or(|detached| detached.at > self.at) && !self.record.ended_between(broker, since, self.at)
     }
 
     /// Whether it went to the dead-letter queue.
@@ -232,7 +234,7 @@ impl Known<'_> {
             || !self.case.fates.is_empty()
             || self.dead_lettered() != Certainty::No
             || (!sent.persistent && self.record.ended_between(queue.broker, sent.at, self.at))
-            || queue.presettled_lost_at.is_some_and(|at| at >= sent.at && at <= self.at);
+            || queue.lost_presettled(sent.at, self.at);
         if doubtful { Certainty::Maybe } else { Certainty::Yes }
     }
 
@@ -246,6 +248,6 @@ impl Known<'_> {
             && self.acknowledged() == Certainty::No
             && !fates.iter().any(|fate| fate.at <= self.at)
             && (sent.persistent || !self.record.ended_between(queue.broker, sent.at, self.at))
-            && queue.presettled_lost_at.is_none_or(|at| at < sent.at || at > self.at)
+            && !queue.lost_presettled(sent.at, self.at)
     }
 }

@@ -190,7 +190,7 @@ impl Judge<'_, '_> {
         if !sent.persistent && self.record.ended_between(queue.broker, sent.at, u64::MAX) {
             return false;
         }
-        if queue.presettled_lost_at.is_some_and(|at| at + self.slack() >= sent.at) {
+        if queue.lost_presettled(sent.at.saturating_sub(self.slack()), u64::MAX) {
             return false;
         }
         // It may have gone to a place that nobody looked into.
@@ -266,10 +266,13 @@ impl Judge<'_, '_> {
             return true;
         }
         // With equal counts `later` could be the earlier one only if its consumer gave it back unseen in between; it does so after having
-        // recorded it, except for what was on its way when it closed the link.
+        // recorded it, except for what was on its way when it closed the link. Or if the broker died in between: then both may count from
+        // what was on disk.
         let closed = self.record.consumers.get(later.consumer).detached;
         let unread = closed.is_some_and(|closed| closed.orderly && closed.at <= first.at + self.slack());
-        later.count == first.count && first.at + self.slack() < later.at && !unread
+        let broker = self.record.queues.get(first.queue).broker;
+        let died = self.record.ended_between(broker, later.from, first.at);
+        later.count == first.count && first.at + self.slack() < later.at && !unread && !died
     }
 
     /// The same, from links and times alone.
@@ -344,7 +347,7 @@ impl Judge<'_, '_> {
         if queue.gaps.is_empty() || sent.answer != Answer::Confirmed || sent.in_tx || sent.ttl || sent.delayed {
             return;
         }
-        if *astray || !fates.is_empty() || queue.presettled_lost_at.is_some() {
+        if *astray || !fates.is_empty() || !queue.presettled_lost.is_empty() {
             return;
         }
         let mut ready = Some(sent.answer_at);

@@ -29,6 +29,9 @@ pub struct Options {
     /// Times of two processes that are nearer than this, in nanoseconds, say nothing about order: a client may read its clock
     /// once for several events. Two milliseconds.
     pub slack_ns: u64,
+    /// A broker may not know for so long that a link is over: one that closed without seeing an answer, or that broke. Until then it may
+    /// send what nobody reads. One second.
+    pub unaware_ns: u64,
     /// Where dead letters go. A message that was delivered once can be called lost only if all of these were seen empty. `DLQ`.
     pub dead_letter_queues: Vec<String>,
     /// Where expired messages go. A message with a time to live can be called lost only if all of these were seen empty. `Expiry`.
@@ -42,6 +45,7 @@ impl Default for Options {
         Options {
             stuck_ns: 1_000_000_000,
             slack_ns: 2_000_000,
+            unaware_ns: 1_000_000_000,
             dead_letter_queues: vec!["DLQ".to_owned()],
             expiry_queues: vec!["Expiry".to_owned()],
             shown_most: 100,

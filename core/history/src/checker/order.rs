@@ -71,7 +71,7 @@ fn maybe_unread(record: &Record, sent: &Sent, first: &Receipt, overtaker: &Recei
     record.queues.get(sent.queue).unread.iter().any(|unread| {
         unread.consumer != first.consumer
             && unread.attached_at <= overtaker.at + slack
-            && unread.detached_at + slack >= sent.at
+            && unread.over_at + slack >= sent.at
             && unread.detached_at <= first.at + slack
     })
 }

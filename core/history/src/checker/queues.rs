@@ -21,6 +21,8 @@ pub(crate) struct Unread {
     pub(crate) consumer: u32,
     pub(crate) attached_at: u64,
     pub(crate) detached_at: u64,
+    /// When the broker had done so for certain.
+    pub(crate) over_at: u64,
 }
 
 /// A reading of the broker's counters.
@@ -46,8 +48,8 @@ pub(crate) struct Queue {
     /// A consumer with a filter was there: nobody can say what the others should have got.
     pub(crate) filtered: bool,
     pub(crate) unread: Vec<Unread>,
-    /// The last time that a pre-settled link broke: what was on its way is gone, rightly.
-    pub(crate) presettled_lost_at: Option<u64>,
+    /// When pre-settled links ended with something on its way, and until when more may have been sent: it is gone, rightly.
+    pub(crate) presettled_lost: Vec<(u64, u64)>,
     pub(crate) readings: Vec<Reading>,
     /// When all was quiet, ascending.
     pub(crate) quiet: Vec<u64>,
@@ -68,6 +70,11 @@ impl Queue {
     /// The first time from `at` on when all was quiet.
     pub(crate) fn quiet_after(&self, at: u64) -> Option<u64> {
         self.quiet.get(self.quiet.partition_point(|quiet| *quiet < at)).copied()
+    }
+
+    /// Whether a message sent at `sent` may have gone, before `until`, with a pre-settled link.
+    pub(crate) fn lost_presettled(&self, sent: u64, until: u64) -> bool {
+        self.presettled_lost.iter().any(|(from, over)| *from <= until && *over >= sent)
     }
 
     /// Something happened now that ends the silence or explains it. `alive`: by file, the last time at which the process said that it
@@ -135,7 +142,7 @@ impl Queues {
                     drained: Vec::new(),
                     filtered: false,
                     unread: Vec::new(),
-                    presettled_lost_at: None,
+                    presettled_lost: Vec::new(),
                     readings: Vec::new(),
                     quiet: Vec::new(),
                     gaps: Vec::new(),

@@ -248,11 +248,14 @@ impl Record {
             }
             Event::Detach { consumer, confirmed: true, .. } => {
                 let index = self.link(consumer, file)?;
-                if self.consumers.get(index).detached.is_none_or(|detached| !detached.orderly) {
+                let link = self.consumers.get(index);
+                let Some(Detached { at, orderly: true }) = link.detached else {
                     return Err(format!("an answer to consumer {consumer}, which has not asked for its end"));
-                }
-                let queue = self.consumers.get(index).queue;
-                self.queues.get_mut(queue).unread.retain(|unread| unread.consumer != index);
+                };
+                // Everything that was sent to it is recorded.
+                let queue = self.queues.get_mut(link.queue);
+                queue.unread.retain(|unread| unread.consumer != index);
+                queue.presettled_lost.retain(|(from, _)| *from != at);
                 Ok(())
             }
             Event::Detach { consumer, orderly, confirmed: false } => {
@@ -261,6 +264,17 @@ impl Record {
                     return Err(format!("consumer {consumer} has been detached before"));
                 }
                 self.detach(index, at, orderly);
+                Ok(())
+            }
+            Event::Detached { consumer } => {
+                let index = self.link(consumer, file)?;
+                if self.consumers.get(index).detached.is_none_or(|detached| !detached.orderly) {
+                    return Err(format!("an answer to consumer {consumer}, which has not asked for its end"));
+                }
+                let queue = self.queues.get_mut(self.consumers.get(index).queue);
+                if let Some(unread) = queue.unread.iter_mut().rev().find(|unread| unread.consumer == index) {
+                    unread.over_at = at;
+                }
                 Ok(())
             }
             Event::Expired { message } => {
@@ -424,11 +438,14 @@ impl Record {
         link.detached = Some(Detached { at, orderly });
         let queue = self.queues.get_mut(queue);
         queue.attached.retain(|other| *other != index);
+        // It died with its broker; or nobody knows when that noticed.
+        let died = self.brokers.ended_between(queue.broker, link.attached_at, at + self.options.slack_ns);
+        let over_at = if died { at } else { at + self.options.unaware_ns };
         if orderly && link.may_get_more() {
-            queue.unread.push(Unread { consumer: index, attached_at: link.attached_at, detached_at: at });
+            queue.unread.push(Unread { consumer: index, attached_at: link.attached_at, detached_at: at, over_at });
         }
-        if !orderly && link.presettled {
-            queue.presettled_lost_at = queue.presettled_lost_at.max(Some(at));
+        if link.presettled && (!orderly || link.may_get_more()) {
+            queue.presettled_lost.push((at, over_at));
         }
     }
 

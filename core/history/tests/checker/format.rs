@@ -24,7 +24,7 @@ pub(crate) fn first_line() -> Header {
 }
 
 /// Events that came with version 2.
-fn events_of_2() -> [Event<'static>; 9] {
+fn events_of_2() -> [Event<'static>; 10] {
     let message = MessageId::new(3, 17);
     [
         Event::Host { queue: "q", broker: "b" },
@@ -36,6 +36,7 @@ fn events_of_2() -> [Event<'static>; 9] {
         Event::Present { message, queue: "q" },
         Event::Survey { start: false },
         Event::Gauge { kind: "memory", target: "b", value: u64::MAX, most: 0 },
+        Event::Detached { consumer: 5 },
     ]
 }
 
@@ -285,6 +286,10 @@ fn a_history_that_contradicts_itself_is_refused() {
         (Story::of(2).at(1, 0, attach(1)).at(2, 1, credit(1, 1)), "is also in file-0"),
         (Story::of(1).at(1, 0, attach(1)).at(2, 0, detach(1)).at(3, 0, lost(1)), "detached before"),
         (Story::of(1).at(1, 0, attach(1)).at(2, 0, lost(1)).at(3, 0, detached(1)), "has not asked for its end"),
+        (
+            Story::of(1).at(1, 0, attach(1)).at(2, 0, lost(1)).at(3, 0, Event::Detached { consumer: 1 }),
+            "has not asked for its end",
+        ),
         (Story::of(1).at(1, 0, recv(1, 1, 0)).at(2, 0, ack(1, 1)).at(3, 0, ack(1, 1)), "does not hold"),
         (Story::of(1).at(1, 0, recv(1, 1, 0)).at(2, 0, ack_ok(1, 1)), "has not acknowledged"),
         (Story::of(1).at(1, 0, Event::Damaged { message: message(1) }), "has not been sent"),

@@ -134,10 +134,18 @@ mod lost {
         let presettled = Event::Attach { consumer: 1, queue: QUEUE, presettled: true, filtered: false };
         let story = Story::of(2).at(1, 1, presettled).at(1, 1, credit(1, 10)).confirmed(10, 0..1);
         assert_eq!(story.at(20, 1, lost(1)).at(50, 1, drained()).broken(), NOTHING);
-        let story = Story::of(2).at(1, 1, presettled).at(1, 1, credit(1, 10)).at(5, 1, lost(1)).confirmed(10, 0..1);
-        assert_eq!(story.at(50, 1, drained()).broken(), [("I1", 1)]);
-        let story = Story::of(2).at(1, 1, presettled).at(1, 1, credit(1, 10)).confirmed(10, 0..1);
-        assert_eq!(story.at(20, 1, detach(1)).at(50, 1, drained()).broken(), [("I1", 1)], "it ended in order");
+        let story = || Story::of(2).at(1, 1, presettled).at(1, 1, credit(1, 10));
+        let late = story().at(5, 1, lost(1)).confirmed(2_000, 0..1);
+        assert_eq!(late.at(2_050, 1, drained()).broken(), [("I1", 1)], "the broker knew by then");
+        let dead = story().at(4, 1, kill()).at(5, 1, lost(1)).at(6, 1, start()).confirmed(10, 0..1);
+        assert_eq!(dead.at(50, 1, drained()).broken(), [("I1", 1)], "the link died with its broker");
+        let closed = story().confirmed(10, 0..1).at(20, 1, detach(1));
+        assert_eq!(closed.at(50, 1, drained()).broken(), NOTHING, "it was on its way when the link closed");
+        let answered = story().confirmed(10, 0..1).at(20, 1, detach(1)).at(22, 1, detached(1));
+        assert_eq!(answered.at(50, 1, drained()).broken(), [("I1", 1)], "it read everything and this was not among it");
+        let used_up = Story::of(2).at(1, 1, presettled).at(1, 1, credit(1, 1)).confirmed(10, 0..2);
+        let used_up = used_up.at(15, 1, recv(0, 1, 0)).at(20, 1, detach(1));
+        assert_eq!(used_up.at(50, 1, drained()).broken(), [("I1", 1)], "it had had all that it may have");
     }
 }
 
@@ -353,7 +361,8 @@ mod order {
     fn what_was_on_its_way_to_a_link_that_closed_went_back_unseen() {
         let story = two_consumers().confirmed(10, 0..2).at(20, 1, recv(1, 1, 0)).at(25, 2, detach(2));
         assert_eq!(story.at(30, 1, recv(0, 1, 0)).broken(), NOTHING);
-        let story = two_consumers().at(5, 2, detach(2)).confirmed(10, 0..2).at(20, 1, recv(1, 1, 0));
+        let over = Event::Detached { consumer: 2 };
+        let story = two_consumers().at(5, 2, detach(2)).at(7, 2, over).confirmed(10, 0..2).at(20, 1, recv(1, 1, 0));
         assert_eq!(story.at(30, 1, recv(0, 1, 0)).broken(), [("I5", 1)], "it closed before they were sent");
         let story =
             two_consumers().confirmed(10, 0..2).at(20, 1, recv(1, 1, 0)).at(25, 2, detach(2)).at(26, 2, detached(2));

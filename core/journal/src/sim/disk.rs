@@ -5,6 +5,7 @@
 
 use crate::bytes_io::Draw;
 use crate::io::{BlockingDisk, Dir, DiskOp, FileName, IoDone, IoError, IoErrorKind, IoId, IoResult};
+use crate::sim::trouble::{Ill, Struck, Trouble, Troubles};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +17,8 @@ pub enum CrashMode {
     Kill,
     /// Nothing is kept.
     Lose,
-    /// Pieces of writes of this many bytes (512 or 4096), names and sizes are kept or lost each by itself.
+    /// Pieces of writes of this many bytes (512 or 4096; `usize::MAX`: whole writes), names and sizes are kept or lost each by
+    /// itself.
     Torn(usize),
 }
 
@@ -119,6 +121,7 @@ pub struct SimDisk {
     crash_at: Option<(u64, When)>,
     crashed: bool,
     faults: Vec<SimFault>,
+    troubles: Troubles,
     free_bytes: Option<u64>,
     slow: u64,
 }
@@ -140,6 +143,7 @@ impl SimDisk {
             crash_at: None,
             crashed: false,
             faults: Vec::new(),
+            troubles: Troubles::default(),
             free_bytes: None,
             slow: 1,
         }
@@ -155,6 +159,11 @@ impl SimDisk {
         self.crash_at = Some((self.ops + n, when));
     }
 
+    /// The power stays.
+    pub fn crash_never(&mut self) {
+        self.crash_at = None;
+    }
+
     /// Whether the power is gone.
     pub fn crashed(&self) -> bool {
         self.crashed
@@ -163,6 +172,36 @@ impl SimDisk {
     /// Lets an operation fail.
     pub fn inject(&mut self, fault: SimFault) {
         self.faults.push(fault);
+    }
+
+    /// Lets the next operations of a kind fail or take long.
+    pub fn plant_trouble(&mut self, trouble: Trouble) {
+        self.troubles.plant(trouble);
+    }
+
+    /// Takes one trouble away, if it has not struck.
+    pub fn spare(&mut self, id: u64) {
+        self.troubles.spare(id);
+    }
+
+    /// Takes all troubles away that have not struck, or would strike again.
+    pub fn repair(&mut self) {
+        self.troubles.clear();
+    }
+
+    /// What has been struck since the last call: by a trouble, or for want of space.
+    pub fn take_struck(&mut self, out: &mut Vec<Struck>) {
+        self.troubles.take_struck(out);
+    }
+
+    /// Whether something is under way: an operation, or a write that is not synced.
+    pub fn busy(&self) -> bool {
+        !self.running.is_empty() || self.files.values().any(|file| !file.unsynced.is_empty())
+    }
+
+    /// Bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        self.names.values().map(|file| self.files[file].data.len() as u64).sum()
     }
 
     /// From now on, at most so many bytes can be allocated by creating files.
@@ -196,13 +235,14 @@ impl SimDisk {
         self.names.keys().copied()
     }
 
-    /// Changes bytes on the medium behind everyone's back.
-    pub fn damage(&mut self, name: FileName, offset: usize, change: impl FnOnce(&mut [u8])) {
+    /// Changes bytes on the medium behind everyone's back. What is still to be written there stays as it is.
+    pub fn damage(&mut self, name: FileName, offset: usize, change: impl Fn(&mut [u8])) {
         let file = self.files.get_mut(&self.names[&name]).expect("a named file exists");
-        let mut data = file.data.to_vec();
-        change(&mut data[offset..]);
-        file.data = Arc::new(data);
-        file.synced = file.data.clone();
+        for side in [&mut file.data, &mut file.synced] {
+            if side.len() > offset {
+                change(&mut Arc::make_mut(side)[offset..]);
+            }
+        }
     }
 
     /// Puts a file there, or takes it away, behind everyone's back.
@@ -232,8 +272,8 @@ impl SimDisk {
         // Mostly about as long as usual, now and then many times that.
         let stretch = if self.draw.next().is_multiple_of(16) { 10 } else { 1 };
         let took = (mean / 2 + self.draw.next() % mean) * stretch * self.slow;
-        let running = self.begin(id, op);
-        self.running.insert((self.now_us + took.max(1), id), running);
+        let (running, stalled) = self.begin(id, op);
+        self.running.insert((self.now_us + took.max(1) + stalled, id), running);
     }
 
     /// Ends, at `now_us`, the next operation that is due then.
@@ -252,7 +292,8 @@ impl SimDisk {
         let _told_to_nobody = self.end(running);
     }
 
-    fn begin(&mut self, id: IoId, op: DiskOp) -> Running {
+    /// Begins it; answers by how many µs longer than usual it takes, too.
+    fn begin(&mut self, id: IoId, op: DiskOp) -> (Running, u64) {
         self.ops += 1;
         let mut running = Running { id, result: Ok(IoDone::Done), sync: None, sync_dir: None };
         if let Some((at, when)) = self.crash_at
@@ -269,7 +310,7 @@ impl SimDisk {
             running.sync = None;
             running.sync_dir = None;
             running.result = Err(IoError { kind: IoErrorKind::Other, text: "the power is gone".into() });
-            return running;
+            return (running, 0);
         }
         if let Some(at) = self.faults.iter().position(|f| f.op == self.ops) {
             let fault = self.faults.remove(at);
@@ -284,12 +325,53 @@ impl SimDisk {
                 running.sync_dir = None;
             }
             running.result = Err(IoError { kind: fault.kind, text: "injected error".into() });
-            return running;
+            return (running, 0);
+        }
+        let mut stalled = 0;
+        match self.troubles.strike(&op) {
+            Some(Ill::Slow(us)) => stalled = us,
+            Some(Ill::Write) => {
+                self.part_of_write(op, &mut running);
+                running.result = Err(IoError { kind: IoErrorKind::Other, text: "injected error".into() });
+                return (running, 0);
+            }
+            Some(Ill::Error) => {
+                self.lost_sync(&op, &mut running);
+                running.result = Err(IoError { kind: IoErrorKind::Other, text: "injected error".into() });
+                return (running, 0);
+            }
+            None => {}
         }
         if let Err(error) = self.effect(&op, &mut running) {
+            if error.kind == IoErrorKind::NoSpace {
+                self.troubles.no_space();
+            }
             running.result = Err(error);
         }
-        running
+        (running, stalled)
+    }
+
+    /// A write that fails has written the beginning, or nothing, or all.
+    fn part_of_write(&mut self, op: DiskOp, running: &mut Running) {
+        let DiskOp::Write { name, offset, pieces, .. } = op else { return };
+        let bytes = pieces.concat();
+        let kept = (self.draw.next() % (bytes.len() as u64 + 1)) as usize;
+        let pieces = vec![Bytes::copy_from_slice(&bytes[..kept])];
+        let _reported_as_failed = self.effect(&DiskOp::Write { name, offset, pieces, sync: false }, running);
+    }
+
+    /// What a failed sync was to make safe counts as clean from then on and is never written again. Of other operations
+    /// nothing is done, but for writes, which the system has taken.
+    fn lost_sync(&mut self, op: &DiskOp, running: &mut Running) {
+        if matches!(op, DiskOp::Write { .. } | DiskOp::Sync { .. } | DiskOp::SyncDir { .. }) {
+            let _reported_as_failed = self.effect(op, running);
+        }
+        if let Some((file, up_to)) = running.sync.take() {
+            let file = self.files.get_mut(&file).expect("a file being synced exists");
+            file.unsynced.retain(|w| w.number > up_to);
+        }
+        running.sync_dir = None;
+        running.result = Ok(IoDone::Done);
     }
 
     /// What the system shows at once, and what the end of the operation will make safe.
@@ -404,7 +486,8 @@ impl SimDisk {
         if mode == CrashMode::Kill {
             let draw = Draw::new(draw.next());
             let (crash_at, crashed, running) = (None, false, BTreeMap::new());
-            return SimDisk { draw, crash_at, crashed, running, faults: Vec::new(), slow: 1, ..self.clone() };
+            let (faults, troubles) = (Vec::new(), self.troubles.lasting());
+            return SimDisk { draw, crash_at, crashed, running, faults, troubles, slow: 1, ..self.clone() };
         }
         let mut names = self.synced_names.clone();
         for (_, op) in &self.name_ops {
@@ -422,6 +505,7 @@ impl SimDisk {
         left.now_us = self.now_us;
         left.next_file = self.next_file;
         left.free_bytes = self.free_bytes;
+        left.troubles = self.troubles.lasting();
         for file in names.values() {
             let before = &self.files[file];
             let data = match mode {
@@ -477,8 +561,8 @@ impl BlockingDisk for SimDisk {
     }
 
     fn run(&mut self, op: DiskOp) -> IoResult {
-        let running = self.begin(IoId(0), op);
-        self.now_us += 100;
+        let (running, stalled) = self.begin(IoId(0), op);
+        self.now_us += 100 + stalled;
         self.end(running)
     }
 }

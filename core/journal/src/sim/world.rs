@@ -77,6 +77,23 @@ impl Sim {
         world.step_to(now_us);
     }
 
+    /// The process slept until `now_us`: what the disk has ended meanwhile it learns now, all at once.
+    pub fn wake_up(&self, now_us: u64) {
+        let mut world = self.world.borrow_mut();
+        world.step_to(now_us);
+        world.begin(&mut |_, _, _| {});
+    }
+
+    /// Sets the wall clock, ms since 1970; from there on it goes with the monotonic one.
+    pub fn set_wall_ms(&self, wall_ms: i64) {
+        self.world.borrow_mut().now.wall_ms = wall_ms;
+    }
+
+    /// Why the journal has ended, if it has.
+    pub fn failure(&self) -> Option<String> {
+        self.world.borrow().log.failed().map(|failure| failure.what.clone())
+    }
+
     /// Moves time on to the next thing that happens; false: nothing does. `look` sees each operation before it begins.
     pub fn step(&self, look: &mut dyn FnMut(&SimDisk, IoId, &DiskOp)) -> bool {
         let mut world = self.world.borrow_mut();

@@ -1,0 +1,367 @@
+//! One consuming link over all its lives: what it holds, how deliveries end, how the link ends, and what of that is recorded when.
+
+use super::{Around, Lost, Queue, known, misuse};
+use crate::draw::Draw;
+use crate::message::Seen;
+use packhorse_client_core::{Client, Joiner, LinkId, ReceiverOptions, SessionId, TransferEvent, Verdict};
+use packhorse_history::{Event, MessageId};
+use std::collections::VecDeque;
+
+/// Credit of a link that looks at everything there is.
+const SURVEY_CREDIT: u32 = 20_000;
+
+/// Deliveries that are over, remembered so that they can be ended once more.
+const STALE: usize = 32;
+
+/// Where a link is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// There is none.
+    None,
+    /// Asked for.
+    Coming,
+    /// It stands.
+    Up,
+    /// What is ready was asked for, and no more comes after the answer.
+    Draining,
+    /// The answer came.
+    Drained,
+    /// Its end is asked for, and everything that came is recorded.
+    Ending,
+    /// Its end is asked for, or that of its session or connection, and something may be on its way.
+    Closing,
+}
+
+/// What becomes of what a link gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// It is consumed.
+    Consume,
+    /// It is consumed; it is a dead letter.
+    DeadLetters,
+    /// It is looked at and given back.
+    Survey,
+}
+
+/// How a link likes to work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    /// Answers to acknowledgements are asked for.
+    pub(crate) careful: bool,
+    pub(crate) presettled: bool,
+    pub(crate) credit: u32,
+    /// So many deliveries stay without an end …
+    pub(crate) hold: usize,
+    /// … for so many µs, about.
+    pub(crate) hold_us: u64,
+    /// Percent of deliveries that are accepted.
+    pub(crate) accepts: u64,
+}
+
+/// A delivery without an end.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    delivery: u32,
+    message: MessageId,
+}
+
+/// See the module.
+pub(crate) struct In {
+    pub(crate) queue: Queue,
+    manner: Manner,
+    purpose: Use,
+    pub(crate) link: Option<LinkId>,
+    pub(crate) standing: Standing,
+    number: u32,
+    held: VecDeque<Held>,
+    /// Ended, without the broker's answer: delivery, message, whether it was acknowledged. About in the order of ending.
+    asked: VecDeque<(u32, MessageId, bool)>,
+    pub(crate) stale: VecDeque<u32>,
+    joiner: Joiner,
+    /// A delivery has begun to come and is not whole: the link's count has it, the history not yet.
+    partly: bool,
+    /// When it ends what it holds, however little.
+    pub(crate) settle_at: Option<u64>,
+}
+
+impl In {
+    pub(crate) fn new(queue: Queue, purpose: Use, manner: Manner) -> In {
+        let manner = match purpose {
+            Use::Survey => Manner { careful: false, presettled: false, credit: SURVEY_CREDIT, ..manner },
+            _ => manner,
+        };
+        In {
+            queue,
+            manner,
+            purpose,
+            link: None,
+            standing: Standing::None,
+            number: 0,
+            held: VecDeque::new(),
+            asked: VecDeque::new(),
+            stale: VecDeque::new(),
+            joiner: Joiner::default(),
+            partly: false,
+            settle_at: None,
+        }
+    }
+
+    /// Deliveries without an end, or without the answer to it.
+    pub(crate) fn open(&self) -> u64 {
+        (self.held.len() + self.asked.len()) as u64
+    }
+
+    pub(crate) fn is_answered(&self) -> bool {
+        self.asked.is_empty()
+    }
+
+    pub(crate) fn attach(
+        &mut self,
+        client: &mut Client,
+        session: SessionId,
+        token: u64,
+        book: usize,
+        around: &mut Around<'_>,
+    ) -> Result<(), Lost> {
+        self.number = around.books.link();
+        let (consumer, Manner { presettled, credit, careful, .. }) = (self.number, self.manner);
+        if self.purpose == Use::Consume {
+            around.books.put(book, &Event::Attach { consumer, queue: &self.queue.full, presettled, filtered: false });
+            around.books.put(book, &Event::Credit { consumer, credit });
+        }
+        self.standing = Standing::Coming;
+        let name = format!("in-{token}");
+        let options = ReceiverOptions { name: &name, address: &self.queue.name, presettled, credit, token };
+        let link =
+            if careful { client.careful_receiver(session, &options) } else { client.receiver(session, &options) };
+        self.link = Some(link.map_err(misuse)?);
+        Ok(())
+    }
+
+    pub(crate) fn stands(&mut self) {
+        if self.standing == Standing::Coming {
+            self.standing = Standing::Up;
+        }
+    }
+
+    /// A frame of a delivery came.
+    pub(crate) fn receive(
+        &mut self,
+        transfer: &TransferEvent<'_>,
+        book: usize,
+        draw: &mut Draw,
+        around: &mut Around<'_>,
+    ) {
+        if matches!(self.standing, Standing::Ending | Standing::Closing | Standing::None) {
+            return;
+        }
+        let (delivery, settled) = (transfer.delivery_id, transfer.settled);
+        self.partly = !transfer.last;
+        let Some(bytes) = self.joiner.push(transfer) else { return };
+        let Seen { id: message, whole, count } = Seen::of(bytes);
+        match self.purpose {
+            Use::Consume => {
+                let event = Event::Recv {
+                    message,
+                    consumer: self.number,
+                    queue: &self.queue.full,
+                    delivery_count: count,
+                    redelivered: count > 0,
+                    crc_ok: whole,
+                    tx: None,
+                };
+                around.books.put(book, &event);
+            }
+            Use::DeadLetters => around.books.put(book, &Event::Dlq { message, reason: "in the dead-letter queue" }),
+            Use::Survey => around.books.put(book, &Event::Present { message, queue: &self.queue.full }),
+        }
+        if !settled {
+            self.held.push_back(Held { delivery, message });
+            if self.settle_at.is_none() && self.purpose != Use::Survey {
+                let us = self.manner.hold_us;
+                self.settle_at = Some(around.now_us + draw.range(us / 2, us * 2));
+            }
+        }
+    }
+
+    /// Ends deliveries: those that are more than it likes to hold, or have been held for long. `calm`: all, and well.
+    pub(crate) fn settle(
+        &mut self,
+        client: &mut Client,
+        calm: bool,
+        book: usize,
+        draw: &mut Draw,
+        around: &mut Around<'_>,
+    ) -> Result<(), Lost> {
+        let due = self.settle_at.is_some_and(|at| at <= around.now_us);
+        let many = self.held.len() > self.manner.hold + self.manner.hold / 4;
+        if self.held.is_empty() || !(due || many || calm) {
+            return Ok(());
+        }
+        let keep = match (calm, due) {
+            (true, _) => 0,
+            (false, true) => self.held.len().min(self.manner.hold) / 4,
+            (false, false) => self.manner.hold,
+        };
+        while self.held.len() > keep {
+            let first = self.held.pop_front().expect("there are more than are kept");
+            // Not always the oldest: some stay while many pass.
+            let one = if !calm && draw.chance(5) && !self.held.is_empty() {
+                let at = draw.below(self.held.len());
+                std::mem::replace(&mut self.held[at], first)
+            } else {
+                first
+            };
+            let verdict = if calm || self.purpose == Use::DeadLetters || draw.chance(self.manner.accepts) {
+                Verdict::Accept
+            } else {
+                match draw.range(0, 9) {
+                    0 => Verdict::Reject { condition: "packhorse:sim", description: "by the dice" },
+                    1..=4 => Verdict::Release,
+                    5 | 6 => Verdict::Modify { failed: true, undeliverable_here: false },
+                    7 => Verdict::Modify { failed: false, undeliverable_here: false },
+                    8 => Verdict::Modify { failed: true, undeliverable_here: true },
+                    _ => Verdict::Modify { failed: false, undeliverable_here: true },
+                }
+            };
+            self.end_delivery(one, verdict, client, book, around)?;
+        }
+        let us = self.manner.hold_us;
+        self.settle_at = (!self.held.is_empty()).then(|| around.now_us + draw.range(us / 2, us * 2));
+        Ok(())
+    }
+
+    fn end_delivery(
+        &mut self,
+        one: Held,
+        verdict: Verdict<'_>,
+        client: &mut Client,
+        book: usize,
+        around: &mut Around<'_>,
+    ) -> Result<(), Lost> {
+        let (message, consumer) = (one.message, self.number);
+        let event = match verdict {
+            Verdict::Accept => Event::Ack { message, consumer, confirmed: false, tx: None },
+            Verdict::Release => Event::Release { message, consumer },
+            Verdict::Reject { .. } => Event::Reject { message, consumer },
+            Verdict::Modify { failed, undeliverable_here } => {
+                Event::Modified { message, consumer, delivery_failed: failed, undeliverable_here }
+            }
+        };
+        if self.purpose == Use::Consume {
+            around.books.put(book, &event);
+        }
+        let link = known(self.link)?;
+        if self.manner.careful {
+            self.asked.push_back((one.delivery, message, verdict == Verdict::Accept));
+            client.decide(link, one.delivery, verdict).map_err(misuse)?;
+        } else {
+            client.settle(link, one.delivery, verdict).map_err(misuse)?;
+            self.remember(one.delivery);
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self, delivery: u32) {
+        if self.stale.len() == STALE {
+            self.stale.pop_front();
+        }
+        self.stale.push_back(delivery);
+    }
+
+    /// The broker's answer to the end of a delivery.
+    pub(crate) fn confirmed(&mut self, at_ns: u64, delivery: u32, book: usize, around: &mut Around<'_>) {
+        let Some(at) = self.asked.iter().position(|(asked, ..)| *asked == delivery) else { return };
+        let (_, message, acknowledged) = self.asked.remove(at).expect("it was just found");
+        if acknowledged && self.purpose == Use::Consume {
+            let event = Event::Ack { message, consumer: self.number, confirmed: true, tx: None };
+            around.books.put_at(at_ns, book, &event);
+        }
+        self.remember(delivery);
+    }
+
+    /// Gives new credit when half of it is used.
+    pub(crate) fn grant(&mut self, client: &mut Client, book: usize, around: &mut Around<'_>) -> Result<(), Lost> {
+        let link = known(self.link)?;
+        if client.credit(link) <= self.manner.credit / 2 {
+            let credit = self.manner.credit + u32::from(self.partly);
+            if self.purpose == Use::Consume {
+                around.books.put(book, &Event::Credit { consumer: self.number, credit });
+            }
+            client.grant(link, self.manner.credit).map_err(misuse)?;
+        }
+        Ok(())
+    }
+
+    /// Asks for what is ready; its link ends after that.
+    pub(crate) fn drain(&mut self, client: &mut Client) -> Result<(), Lost> {
+        let Some(link) = self.link.filter(|_| self.standing == Standing::Up) else { return Ok(()) };
+        self.standing = Standing::Draining;
+        client.drain(link).map_err(misuse)
+    }
+
+    /// No more comes.
+    pub(crate) fn drained(&mut self, book: usize, around: &mut Around<'_>) {
+        if self.standing == Standing::Draining {
+            self.standing = Standing::Drained;
+            if self.purpose == Use::Consume {
+                around.books.put(book, &Event::Credit { consumer: self.number, credit: 0 });
+            }
+        }
+    }
+
+    /// Ends the link in order, if it stands.
+    pub(crate) fn detach(&mut self, client: &mut Client, book: usize, around: &mut Around<'_>) -> Result<(), Lost> {
+        let Some(link) = self.link.filter(|_| matches!(self.standing, Standing::Up | Standing::Drained)) else {
+            return Ok(());
+        };
+        // After a drain everything that came is recorded, and the answer to the end says so.
+        let exact = self.standing == Standing::Drained;
+        if self.purpose == Use::Consume {
+            around.books.put(book, &Event::Detach { consumer: self.number, orderly: true, confirmed: false });
+        }
+        client.detach(link).map_err(misuse)?;
+        self.forget();
+        self.standing = if exact { Standing::Ending } else { Standing::Closing };
+        Ok(())
+    }
+
+    /// The broker has answered the link's end.
+    pub(crate) fn ended(&mut self, book: usize, around: &mut Around<'_>) {
+        let consumer = self.number;
+        match self.standing {
+            Standing::Ending if self.purpose == Use::Consume => {
+                around.books.put(book, &Event::Detach { consumer, orderly: true, confirmed: true });
+            }
+            Standing::Closing if self.purpose == Use::Consume => {
+                around.books.put(book, &Event::Detached { consumer });
+            }
+            _ => {}
+        }
+        (self.standing, self.link) = (Standing::None, None);
+    }
+
+    /// The link ends with its session or connection: closed in `orderly` fashion, which is an act, or gone.
+    pub(crate) fn ends(&mut self, orderly: bool, book: usize, around: &mut Around<'_>) {
+        let over = matches!(self.standing, Standing::None | Standing::Ending | Standing::Closing);
+        if !over && self.purpose == Use::Consume {
+            around.books.put(book, &Event::Detach { consumer: self.number, orderly, confirmed: false });
+        }
+        self.forget();
+        self.link = None;
+        self.standing = match self.standing {
+            Standing::None => Standing::None,
+            _ if orderly => Standing::Closing,
+            _ => Standing::None,
+        };
+    }
+
+    fn forget(&mut self) {
+        let open: Vec<u32> = self.held.drain(..).map(|held| held.delivery).collect();
+        open.into_iter().take(4).for_each(|delivery| self.remember(delivery));
+        self.asked.clear();
+        self.joiner = Joiner::default();
+        self.partly = false;
+        self.settle_at = None;
+    }
+}

@@ -1,0 +1,310 @@
+//! Clients: each drives the real engine in the client role over one connection at a time, over all lives of its broker, and writes down
+//! what it does and sees by the rules of `docs/formats/history.md`.
+//!
+//! This file owns what all have in common: coming, going, reading, ticking. What they do is in the files beside it.
+
+mod consumer;
+mod hostile;
+mod intake;
+mod outlet;
+mod producer;
+
+use crate::books::{Books, queue_name};
+use crate::draw::Draw;
+use crate::message::Press;
+pub(crate) use consumer::{Consumer, Use};
+pub(crate) use hostile::Hostile;
+pub(crate) use intake::{In, Manner};
+pub(crate) use outlet::Out;
+use packhorse_client_core::{Client, Event, Input, LinkId, Login, Options, SessionId};
+pub(crate) use producer::Producer;
+
+/// Silence after which a client gives its broker up, and a broker its client.
+pub(crate) const IDLE_MS: u32 = 3_000;
+
+/// Between two ticks of a history.
+const TICK_US: u64 = 200_000;
+
+/// Why a connection is of no more use; a sentence.
+pub(crate) type Lost = String;
+
+/// A name of a queue: as the broker knows it, and as the history does.
+#[derive(Clone, Debug)]
+pub(crate) struct Queue {
+    pub(crate) name: String,
+    pub(crate) full: String,
+}
+
+impl Queue {
+    pub(crate) fn new(host: usize, name: &str) -> Queue {
+        Queue { name: name.to_owned(), full: queue_name(host, name) }
+    }
+}
+
+/// What a client is for.
+pub(crate) enum Role {
+    Produce(Producer),
+    Consume(Consumer),
+    Annoy(Hostile),
+}
+
+/// How far a client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// It does what it is for.
+    Working,
+    /// It is to end everything in order and go.
+    Leaving,
+    /// It is not there.
+    Gone,
+}
+
+/// What happens around a client in one step.
+pub(crate) struct Around<'a> {
+    pub(crate) now_us: u64,
+    pub(crate) books: &'a mut Books,
+    pub(crate) press: &'a mut Press,
+    /// A fault of ours: the world must not go on.
+    pub(crate) wrong: &'a mut Vec<String>,
+}
+
+impl Around<'_> {
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.now_us / 1000
+    }
+}
+
+/// A connection as its client knows it.
+pub(crate) struct Line {
+    pub(crate) client: Client,
+    pub(crate) session: Option<SessionId>,
+    held: Vec<u8>,
+    /// The end was asked for.
+    pub(crate) closing: bool,
+    /// Bytes that no engine would say, behind what it says.
+    pub(crate) raw: Vec<u8>,
+}
+
+/// See the module.
+pub(crate) struct Person {
+    /// Its book.
+    pub(crate) book: usize,
+    pub(crate) host: usize,
+    pub(crate) role: Role,
+    pub(crate) stage: Stage,
+    pub(crate) line: Option<Line>,
+    /// The stream of `line`.
+    pub(crate) stream: Option<usize>,
+    /// When it connects.
+    pub(crate) connects_at: Option<u64>,
+    /// It reads nothing before.
+    pub(crate) asleep_until: u64,
+    /// When the world looks after it next; kept by the world.
+    pub(crate) alarm_at: Option<u64>,
+    draw: Draw,
+    name: String,
+    ticked_at: u64,
+}
+
+impl Person {
+    pub(crate) fn new(seed: u64, number: usize, book: usize, host: usize, role: Role, connects_at: u64) -> Person {
+        Person {
+            book,
+            host,
+            role,
+            stage: Stage::Working,
+            line: None,
+            stream: None,
+            connects_at: Some(connects_at),
+            asleep_until: 0,
+            alarm_at: None,
+            draw: Draw::new(seed, 100 + number as u64),
+            name: format!("client-{number}"),
+            ticked_at: 0,
+        }
+    }
+
+    /// A new connection; the world brings its stream.
+    pub(crate) fn connect(&mut self, now_us: u64, stream: usize) {
+        self.connects_at = None;
+        self.stream = Some(stream);
+        let options = Options {
+            container_id: self.name.clone(),
+            login: match self.draw.range(0, 4) {
+                0 => Login::Bare,
+                1 | 2 => Login::Anonymous,
+                _ => Login::Plain { user: "guest".into(), password: "guest".into() },
+            },
+            idle_timeout_ms: IDLE_MS,
+            incoming_window: match self.draw.range(0, 9) {
+                0 => 2,
+                1 | 2 => 32,
+                _ => 2048,
+            },
+            seed: self.draw.next(),
+            ..Options::default()
+        };
+        let client = Client::new(options, now_us / 1000);
+        self.line = Some(Line { client, session: None, held: Vec::new(), closing: false, raw: Vec::new() });
+    }
+
+    /// The connection is gone, as far as the client knows.
+    pub(crate) fn lost(&mut self, around: &mut Around<'_>) {
+        let Some(line) = self.line.take() else { return };
+        self.stream = None;
+        self.asleep_until = 0;
+        let book = self.book;
+        match &mut self.role {
+            Role::Produce(producer) => producer.lost(book, around),
+            Role::Consume(consumer) => consumer.lost(book, around),
+            Role::Annoy(hostile) => hostile.lost(),
+        }
+        let done = matches!(&self.role, Role::Consume(consumer) if consumer.surveyed);
+        if self.stage == Stage::Leaving || done {
+            // Whoever closed in order has done so; others have nothing left either.
+            self.stage = Stage::Gone;
+        } else {
+            let wait = if line.closing { self.draw.range(500, 60_000) } else { self.draw.range(1_000, 120_000) };
+            self.connects_at = Some(around.now_us + wait);
+        }
+    }
+
+    /// Bytes of the broker.
+    pub(crate) fn receive(&mut self, bytes: &[u8], around: &mut Around<'_>) -> Result<(), Lost> {
+        let now_ms = around.now_ms();
+        let book = self.book;
+        let Some(line) = &mut self.line else { return Ok(()) };
+        let mut held = std::mem::take(&mut line.held);
+        let mut input = Input { partial: &mut held, fresh: bytes };
+        let result = loop {
+            match line.client.next(&mut input, now_ms) {
+                Ok(None) => break Ok(()),
+                Ok(Some(event)) => {
+                    // The broker stops, or gives up: the end of the stream follows.
+                    line.closing |= matches!(event, Event::Closed { .. });
+                    let done = match &mut self.role {
+                        Role::Produce(producer) => producer.on(line, event, book, around),
+                        Role::Consume(consumer) => consumer.on(line, event, book, around),
+                        Role::Annoy(hostile) => hostile.on(line, event),
+                    };
+                    if let Err(why) = done {
+                        break Err(why);
+                    }
+                }
+                Err(failure) => {
+                    // Whoever breaks rules is told so; nobody else may be.
+                    if !matches!(self.role, Role::Annoy(_)) {
+                        around.wrong.push(format!("{}: {failure}", self.name));
+                    }
+                    break Err(failure.to_string());
+                }
+            }
+        };
+        if let Some(line) = &mut self.line {
+            line.held = held;
+        }
+        result
+    }
+
+    /// Does what is to be done now; its words are in the client's output. Err: the connection is of no more use.
+    pub(crate) fn act(&mut self, around: &mut Around<'_>) -> Result<(), Lost> {
+        let book = self.book;
+        if self.line.is_none() {
+            self.tick(around);
+            return Ok(());
+        }
+        if self.asleep_until > around.now_us {
+            return Ok(());
+        }
+        self.tick(around);
+        let Some(line) = &mut self.line else { return Ok(()) };
+        let now_ms = around.now_us / 1000;
+        if line.client.next_deadline().is_some_and(|at| at <= now_ms) {
+            line.client.on_tick(now_ms).map_err(|failure| failure.to_string())?;
+        }
+        if !line.closing && line.session.is_some() {
+            let leaving = self.stage == Stage::Leaving;
+            match &mut self.role {
+                Role::Produce(producer) => producer.act(line, leaving, book, around)?,
+                Role::Consume(consumer) => {
+                    self.asleep_until = consumer.act(line, leaving, book, around)?;
+                }
+                Role::Annoy(hostile) => hostile.act(line, leaving, around)?,
+            }
+        }
+        line.client.flush(now_ms);
+        Ok(())
+    }
+
+    fn tick(&mut self, around: &mut Around<'_>) {
+        if around.now_us >= self.ticked_at + TICK_US && self.stage != Stage::Gone {
+            self.ticked_at = around.now_us;
+            if matches!(self.role, Role::Consume(_)) {
+                around.books.put(self.book, &packhorse_history::Event::Tick);
+            }
+        }
+    }
+
+    /// When it has something to do if nothing else happens.
+    pub(crate) fn next_at(&self, now_us: u64) -> Option<u64> {
+        if self.stage == Stage::Gone {
+            return None;
+        }
+        let tick = matches!(self.role, Role::Consume(_)).then_some(self.ticked_at + TICK_US);
+        let Some(line) = &self.line else {
+            return [self.connects_at, tick].into_iter().flatten().min();
+        };
+        if self.asleep_until > now_us {
+            return Some(self.asleep_until);
+        }
+        let timer = line.client.next_deadline().map(|ms| ms * 1000);
+        let own = match &self.role {
+            _ if line.closing || line.session.is_none() => None,
+            Role::Produce(producer) => producer.next_at(),
+            Role::Consume(consumer) => consumer.next_at(),
+            Role::Annoy(hostile) => hostile.next_at(),
+        };
+        // What is due has been done, or waits for something to come.
+        [timer, own, tick].into_iter().flatten().filter(|at| *at > now_us).min()
+    }
+
+    /// What it is at, in a few words.
+    pub(crate) fn state(&self) -> String {
+        let line = match &self.line {
+            None => format!("connects at {:?}", self.connects_at),
+            Some(line) => format!("{:?} closing {}", line.client.phase(), line.closing),
+        };
+        let what = match &self.role {
+            Role::Produce(_) => "produces",
+            Role::Consume(_) => "consumes",
+            Role::Annoy(_) => "annoys",
+        };
+        format!("{what} at {}, {:?}, {line}, {} in flight", self.host, self.stage, self.in_flight())
+    }
+
+    /// What it waits for: confirms, or ends of deliveries.
+    pub(crate) fn in_flight(&self) -> u64 {
+        match &self.role {
+            Role::Produce(producer) => producer.unconfirmed(),
+            Role::Consume(consumer) => consumer.open(),
+            Role::Annoy(_) => 0,
+        }
+    }
+
+    /// Whether it has done what it is for; a consumer never knows.
+    pub(crate) fn is_done(&self) -> bool {
+        match &self.role {
+            Role::Produce(producer) => producer.is_done(),
+            Role::Consume(_) | Role::Annoy(_) => true,
+        }
+    }
+}
+
+/// A link that the client's engine knows, or a sentence.
+fn known(link: Option<LinkId>) -> Result<LinkId, Lost> {
+    link.ok_or_else(|| "a link that is not there".to_owned())
+}
+
+fn misuse(misuse: packhorse_client_core::Misuse) -> Lost {
+    misuse.to_string()
+}

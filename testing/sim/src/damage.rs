@@ -1,0 +1,133 @@
+//! Looks into a disk's journal and flips bits there: in what was never confirmed, in bodies, in headers of confirmed blocks.
+//!
+//! Knows as much of the format as a forensic tool would: `docs/formats/journal.md`.
+
+use crate::draw::Draw;
+use crate::message::find_bodies;
+use packhorse_history::MessageId;
+use packhorse_journal::FileName;
+use packhorse_journal::sim::SimDisk;
+
+const UNIT: usize = 4096;
+const HEADER: usize = 64;
+
+/// A block as it stands in a segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block {
+    name: FileName,
+    offset: usize,
+    length: usize,
+    meta: usize,
+    pub(crate) number: u64,
+    /// The highest block that it knows to be safe.
+    pub(crate) durable: u64,
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// The blocks of all segments, by number.
+pub(crate) fn blocks(disk: &SimDisk) -> Vec<Block> {
+    let mut all = Vec::new();
+    let names: Vec<FileName> = disk.names().filter(|name| matches!(name, FileName::Segment(_))).collect();
+    for name in names {
+        let Some(bytes) = disk.content(name).filter(|bytes| bytes.len() > UNIT && bytes.starts_with(b"phSEGMNT"))
+        else {
+            continue;
+        };
+        let (run, first) = (u32_at(bytes, 40), u64_at(bytes, 48));
+        let mut offset = UNIT;
+        let mut next: Option<u64> = None;
+        while offset + HEADER <= bytes.len() {
+            let block = &bytes[offset..];
+            let (number, length) = (u64_at(block, 8), u32_at(block, 40) as usize);
+            // What is left of an earlier use of the file is of another run, or counts otherwise.
+            let fits =
+                block.starts_with(b"phBK") && u32_at(block, 4) == run && length >= HEADER && length <= block.len();
+            if !fits || number < first || next.is_some_and(|next| next != number) {
+                break;
+            }
+            let (meta, durable) = (u32_at(block, 44) as usize, u64_at(block, 16));
+            all.push(Block { name, offset, length, meta, number, durable });
+            next = Some(number + 1);
+            offset += length.next_multiple_of(UNIT);
+        }
+    }
+    all.sort_by_key(|block| block.number);
+    all
+}
+
+/// The highest block that another one knows to be safe.
+fn proven(blocks: &[Block]) -> u64 {
+    blocks.iter().map(|block| block.durable).max().unwrap_or(0)
+}
+
+fn flip(disk: &mut SimDisk, name: FileName, offset: usize, bit: u8) {
+    disk.damage(name, offset, |bytes| bytes[0] ^= 1 << bit);
+}
+
+/// Flips a bit in a block above `durable`, the last one that anybody was told of. False: there is none.
+pub(crate) fn flip_tail(disk: &mut SimDisk, durable: u64, draw: &mut Draw) -> bool {
+    let tail: Vec<Block> = blocks(disk).into_iter().filter(|block| block.number > durable).collect();
+    if tail.is_empty() {
+        return false;
+    }
+    let block = tail[draw.below(tail.len())];
+    for _ in 0..draw.range(1, 3) {
+        flip(disk, block.name, block.offset + draw.below(block.length), draw.range(0, 7) as u8);
+    }
+    true
+}
+
+/// Flips a bit in the body of a message in a block that is proven safe; answers whose.
+pub(crate) fn flip_body(disk: &mut SimDisk, draw: &mut Draw) -> Option<MessageId> {
+    let all = blocks(disk);
+    let safe = proven(&all);
+    let mut bodies: Vec<(FileName, usize, usize, MessageId)> = Vec::new();
+    // The newest ones are the likeliest to be waited for.
+    for block in all.iter().rev().filter(|block| block.number <= safe) {
+        let content = block.offset + HEADER + block.meta;
+        let end = block.offset + block.length;
+        let bytes = disk.content(block.name)?.get(content..end)?;
+        find_bodies(bytes, |at, length, id| {
+            if at + length <= bytes.len() {
+                bodies.push((block.name, content + at, length, id));
+            }
+        });
+        if bodies.len() > 200 {
+            break;
+        }
+    }
+    if bodies.is_empty() {
+        return None;
+    }
+    let (name, offset, length, id) = bodies[draw.below(bodies.len())];
+    flip(disk, name, offset + draw.below(length), draw.range(0, 7) as u8);
+    Some(id)
+}
+
+/// Flips a bit in the header or the metadata of a block that is proven safe. False: there is none.
+pub(crate) fn flip_header(disk: &mut SimDisk, draw: &mut Draw) -> bool {
+    let all = blocks(disk);
+    let safe = proven(&all);
+    let confirmed: Vec<&Block> = all.iter().rev().filter(|block| block.number <= safe).take(4).collect();
+    if confirmed.is_empty() {
+        return false;
+    }
+    let block = confirmed[draw.below(confirmed.len())];
+    flip(disk, block.name, block.offset + draw.below(HEADER + block.meta), draw.range(0, 7) as u8);
+    true
+}
+
+/// Whose bodies lie in a part of a file.
+pub(crate) fn bodies_in(disk: &SimDisk, name: FileName, offset: u64, length: u32, out: &mut Vec<MessageId>) {
+    let Some(bytes) = disk.content(name) else { return };
+    let from = (offset as usize).min(bytes.len());
+    let to = (from + length as usize).min(bytes.len());
+    find_bodies(&bytes[from..to], |_, _, id| out.push(id));
+}

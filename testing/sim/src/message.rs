@@ -1,0 +1,112 @@
+//! Messages as clients make and read them: bodies that say whose they are (`core/history`), in one data section.
+
+use crate::books::RUN;
+use crate::draw::Draw;
+use packhorse_amqp10::Limits;
+use packhorse_amqp10::message::{BodySection, MessageView};
+use packhorse_client_core::{Body, Draft};
+use packhorse_history::{MessageId, body};
+
+/// How a message is sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) size: usize,
+    pub(crate) persistent: bool,
+    pub(crate) priority: u8,
+    pub(crate) settled: bool,
+}
+
+/// What a producer likes to send.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Habits {
+    /// Percent that are not persistent.
+    pub(crate) volatile: u64,
+    /// Percent that have a priority of their own.
+    pub(crate) priorities: u64,
+    /// Percent that are sent settled.
+    pub(crate) settled: u64,
+    /// So many messages of more than 1 MiB are left to be sent.
+    pub(crate) huge: u32,
+}
+
+impl Habits {
+    pub(crate) fn draw(&mut self, draw: &mut Draw) -> Shape {
+        let size = match draw.range(0, 999) {
+            0..700 => draw.range(40, 200),
+            700..920 => draw.range(200, 1500),
+            920..990 => draw.range(1500, 6000),
+            990..997 => draw.range(6000, 40_000),
+            997 | 998 => draw.range(64 << 10, 140 << 10),
+            _ if self.huge > 0 => {
+                self.huge -= 1;
+                draw.range((1 << 20) + 1, 1_300_000)
+            }
+            _ => 40,
+        };
+        Shape {
+            size: size as usize,
+            persistent: !draw.chance(self.volatile),
+            priority: if draw.chance(self.priorities) { draw.range(0, 9) as u8 } else { 4 },
+            settled: draw.chance(self.settled),
+        }
+    }
+}
+
+/// Room to make messages in.
+#[derive(Debug, Default)]
+pub(crate) struct Press {
+    body: Vec<u8>,
+    pub(crate) encoded: Vec<u8>,
+}
+
+impl Press {
+    /// Makes a message in `encoded`; answers the sum of its filler.
+    pub(crate) fn make(&mut self, id: MessageId, shape: Shape) -> u32 {
+        self.body.clear();
+        self.body.resize(shape.size, 0);
+        let crc = body::fill(RUN, id, &mut self.body).expect("no body is shorter than the least");
+        self.encoded.clear();
+        let mut draft = Draft::new(Body::Data(&self.body));
+        draft.durable = Some(shape.persistent);
+        draft.priority = (shape.priority != 4).then_some(shape.priority);
+        draft.encode(&mut self.encoded);
+        crc
+    }
+}
+
+/// What a consumer reads of a message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    pub(crate) id: MessageId,
+    /// As its sender made it.
+    pub(crate) whole: bool,
+    pub(crate) count: u32,
+}
+
+impl Seen {
+    pub(crate) fn of(bytes: &[u8]) -> Seen {
+        let nothing = Seen { id: MessageId::NONE, whole: false, count: 0 };
+        let Ok(view) = MessageView::parse(bytes, &Limits::default()) else { return nothing };
+        let count = view.header().delivery_count.unwrap_or(0);
+        let Some(BodySection::Data(body)) = view.body().next() else { return nothing };
+        let (id, whole) = body::check(RUN, body).for_recv();
+        Seen { id, whole, count }
+    }
+}
+
+/// Messages whose bodies lie whole in these bytes: first byte of the body and its name.
+pub(crate) fn find_bodies(bytes: &[u8], mut found: impl FnMut(usize, usize, MessageId)) {
+    let mut at = 0;
+    while let Some(next) = bytes[at..].iter().position(|byte| *byte == b'p') {
+        at += next;
+        if bytes[at..].starts_with(b"phb1") && at + 40 <= bytes.len() {
+            let filler = u64::from_le_bytes(bytes[at + 28..at + 36].try_into().expect("eight bytes")) as usize;
+            let end = at.saturating_add(40).saturating_add(filler).min(bytes.len());
+            match body::check(RUN, &bytes[at..end]) {
+                body::Checked::Intact(id) | body::Checked::Corrupt(id) => found(at, 40 + filler, id),
+                _ => {}
+            }
+        }
+        at += 1;
+    }
+}

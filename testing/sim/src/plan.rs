@@ -1,0 +1,173 @@
+//! What a seed stands for: brokers, queues, clients and their habits, and the faults with their times. Everything here is drawn before
+//! anything happens, each part with dice of its own, so that leaving out a fault changes nothing else of the plan.
+
+use crate::client::{Consumer, Hostile, Producer, Queue, Role, Use};
+use crate::draw::Draw;
+use crate::fault::Kind;
+use crate::host::Setup;
+use crate::message::Habits;
+
+/// How a world is set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Everything follows from it.
+    pub seed: u64,
+    /// Shards of each broker; `None`: the seed says.
+    pub shards: Option<u16>,
+    /// The faults of the plan that happen, by number; `None`: all.
+    pub faults: Option<Vec<u32>>,
+    /// Keeps what brokers log and why connections end, for whoever looks for a cause. Changes nothing else.
+    pub notes: bool,
+}
+
+impl Settings {
+    /// The usual world of a seed.
+    pub fn new(seed: u64) -> Settings {
+        Settings { seed, shards: None, faults: None, notes: false }
+    }
+}
+
+/// One fault to come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fault {
+    pub(crate) number: u32,
+    pub(crate) at_us: u64,
+    pub(crate) kind: Kind,
+    pub(crate) host: usize,
+    /// Its own dice.
+    pub(crate) dice: u64,
+}
+
+/// A client to come.
+pub(crate) struct Cast {
+    pub(crate) host: usize,
+    pub(crate) role: Role,
+    pub(crate) connects_at: u64,
+}
+
+/// See the module.
+pub(crate) struct Plan {
+    pub(crate) hosts: Vec<Setup>,
+    pub(crate) cast: Vec<Cast>,
+    /// By descending time: the next is the last.
+    pub(crate) faults: Vec<Fault>,
+}
+
+/// Messages of a world, at least.
+const MESSAGES: u64 = 2_100;
+
+impl Plan {
+    pub(crate) fn draw(settings: &Settings) -> Plan {
+        let mut draw = Draw::new(settings.seed, 2);
+        let count = [1, 1, 1, 2, 2, 3, 4][draw.below(7)];
+        let shards = settings.shards.unwrap_or(1 + (settings.seed % 2) as u16);
+        let hosts: Vec<Setup> = (0..count).map(|_| Setup::draw(&mut draw, shards)).collect();
+        let work_us = draw.range(1_500_000, 4_000_000);
+        let mut cast = Vec::new();
+        for (host, setup) in hosts.iter().enumerate() {
+            people(settings.seed, host, setup, MESSAGES / count as u64, work_us, &mut cast);
+        }
+        let faults = faults(settings, count, work_us);
+        Plan { hosts, cast, faults }
+    }
+}
+
+/// The clients of a broker.
+fn people(seed: u64, host: usize, setup: &Setup, messages: u64, work_us: u64, cast: &mut Vec<Cast>) {
+    let mut draw = Draw::new(seed, 20 + host as u64);
+    let queue = |draw: &mut Draw| Queue::new(host, &setup.queues[draw.below(setup.queues.len())]);
+    let dice = |cast: &[Cast]| Draw::new(seed, 1_000 + cast.len() as u64);
+    let producers = draw.range(2, 5).min(messages / 200).max(1);
+
+    for _ in 0..producers {
+        let links = draw.range(1, 2);
+        let burst = [1, 4, 16, 64][draw.below(4)];
+        let each = messages / producers / links + 1;
+        let beat_us = (work_us * burst / each / 2).max(300);
+        let outs = (0..links).map(|_| {
+            let at = draw.below(setup.queues.len());
+
+            let habits = Habits {
+                volatile: [0, 0, 15, 100][draw.below(4)],
+                priorities: [0, 0, 20][draw.below(3)],
+                settled: [0, 0, 0, 10][draw.below(4)],
+                huge: u32::from(draw.chance(15)),
+            };
+            let window = [1, 8, 60, 400, 2_000][draw.below(5)];
+            crate::client::Out::new(Queue::new(host, &setup.queues[at]), habits, window, each)
+        });
+        let outs = outs.collect();
+        let every = draw.range(400_000, 3_000_000);
+        let role = Role::Produce(Producer::new(outs, dice(cast), burst, beat_us, every));
+        cast.push(Cast { host, role, connects_at: draw.range(0, 40_000) });
+    }
+    let consumers = draw.range(2, 5);
+    for number in 0..consumers {
+        let links = draw.range(1, 2);
+        let ins = (0..links).map(|link| {
+            let manner = crate::client::Manner {
+                careful: draw.chance(60),
+                presettled: draw.chance(4),
+                credit: draw.range(2, 120) as u32,
+                hold: draw.range(2, 40) as usize,
+                hold_us: [3_000, 20_000, 90_000][draw.below(3)],
+                accepts: draw.range(70, 100),
+            };
+            // Each queue has somebody.
+            let queue = match (number * 2 + link) as usize {
+                at if at < setup.queues.len() => Queue::new(host, &setup.queues[at]),
+                _ => queue(&mut draw),
+            };
+            crate::client::In::new(queue, Use::Consume, manner)
+        });
+        let ins = ins.collect();
+        let every = draw.range(60_000, 800_000);
+        let role = Role::Consume(Consumer::new(ins, Use::Consume, dice(cast), every));
+        cast.push(Cast { host, role, connects_at: draw.range(0, 60_000) });
+    }
+    if draw.chance(60) {
+        let manner = crate::client::Manner {
+            careful: draw.chance(50),
+            presettled: false,
+            credit: 50,
+            hold: 4,
+            hold_us: 10_000,
+            accepts: 100,
+        };
+        let ins = vec![crate::client::In::new(Queue::new(host, "DLQ"), Use::DeadLetters, manner)];
+        let role = Role::Consume(Consumer::new(ins, Use::DeadLetters, dice(cast), 400_000));
+        cast.push(Cast { host, role, connects_at: draw.range(10_000, 90_000) });
+    }
+    for _ in 0..draw.range(0, 2) {
+        let role = Role::Annoy(Hostile::new(queue(&mut draw), dice(cast)));
+        cast.push(Cast { host, role, connects_at: draw.range(20_000, 400_000) });
+    }
+}
+
+fn faults(settings: &Settings, hosts: usize, work_us: u64) -> Vec<Fault> {
+    let mut draw = Draw::new(settings.seed, 3);
+    let total: u64 = Kind::ALL.iter().map(|kind| kind.weight()).sum();
+    let count = draw.range(38, 48) as u32;
+    let mut faults: Vec<Fault> = (0..count)
+        .map(|number| {
+            let mut at = draw.range(0, total - 1);
+            let kind = Kind::ALL.into_iter().find(|kind| {
+                let here = at < kind.weight();
+                at = at.saturating_sub(kind.weight());
+                here
+            });
+            Fault {
+                number,
+                at_us: draw.range(60_000, work_us),
+                kind: kind.expect("the weights add up"),
+                host: draw.below(hosts),
+                dice: draw.next(),
+            }
+        })
+        .collect();
+    if let Some(kept) = &settings.faults {
+        faults.retain(|fault| kept.contains(&fault.number));
+    }
+    faults.sort_by_key(|fault| std::cmp::Reverse((fault.at_us, fault.number)));
+    faults
+}
