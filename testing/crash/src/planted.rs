@@ -105,22 +105,27 @@ fn one(pattern: &Campaign, fault: Option<&str>, death: &mut dyn Death) -> Result
         ..pattern.clone()
     };
     let begin = Instant::now();
-    let (mut made, mut broken) = (0, Vec::new());
+    let (mut made, mut broken, mut refused_after) = (0, Vec::new(), None);
     let verdict = loop {
         campaign.kills = most - made;
         let verdict = campaign.run(death)?;
         made += verdict.made;
         campaign.seed += verdict.runs;
         broken.extend(verdict.broken.iter().cloned());
+        if fault == Some(SKIP_FLUSH) && verdict.broken.iter().any(|why| why.contains(REFUSED)) {
+            refused_after.get_or_insert(made);
+        }
         // Something else may tell it first: a start that is refused. The next run may show what it does to messages.
         if fault.is_none() || !verdict.violated.is_empty() || made >= most {
             break verdict;
         }
     };
-    let refused = broken.iter().find(|why| fault == Some(SKIP_FLUSH) && why.contains(REFUSED));
     let codes: Vec<&str> = verdict.violated.iter().map(|(invariant, _)| invariant.code()).collect();
-    let (found, good) = match (codes.as_slice(), refused) {
-        ([], Some(_)) => ("start refused".to_owned(), true),
+    let (found, good) = match (codes.as_slice(), refused_after) {
+        ([], Some(cuts)) => {
+            made = cuts;
+            ("start refused".to_owned(), true)
+        }
         ([], None) => ("–".to_owned(), fault.is_none() && verdict.is_clean()),
         (codes, _) => (codes.join(" "), fault.is_some()),
     };
