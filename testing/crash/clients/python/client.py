@@ -372,7 +372,7 @@ class In:
         self.hold = dice.randrange(24, 100)
         self.credit = self.hold + dice.randrange(30, 300)
         self.link, self.number = None, 0
-        self.draining = self.leaving = self.exact = False
+        self.draining = self.leaving = self.exact = self.partly = False
         self.held, self.asked = deque(), {}
 
 
@@ -386,7 +386,8 @@ class Consumer(Client):
 
     def tick(self):
         at = time.monotonic_ns()
-        if at - self.ticked > TICK_S * 5e8 and self.unread() == 0:
+        # A message that has come in part is not recorded yet.
+        if at - self.ticked > TICK_S * 5e8 and self.unread() == 0 and not any(one.partly for one in self.ins):
             self.ticked = at
             self.diary.put(at, "tick")
 
@@ -504,6 +505,8 @@ class Consumer(Client):
         delivery, link = event.delivery, event.link
         one = link.one
         current = one.link == link and not one.leaving
+        if one.link == link and delivery.readable:
+            one.partly = delivery.partial
         if delivery.aborted:
             delivery.settle()
         elif delivery.readable and not delivery.partial:
@@ -543,7 +546,7 @@ class Consumer(Client):
         self.forget(one)
 
     def forget(self, one):
-        one.link = None
+        one.link, one.partly = None, False
         one.held.clear()
         one.asked.clear()
 

@@ -127,10 +127,10 @@ impl Consumer<'_> {
         self.diary.tell(&Event::End)
     }
 
-    /// Everything that had come is recorded.
+    /// Everything that had come is recorded, unless a message has come in part.
     fn tick(&mut self) -> Result<(), String> {
         let now = now_ns();
-        if now - self.ticked_at >= TICK_NS {
+        if now - self.ticked_at >= TICK_NS && !self.ins.iter().any(In::is_midway) {
             self.ticked_at = now;
             self.diary.put(now, &Event::Tick)?;
         }

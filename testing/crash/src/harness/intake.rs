@@ -90,6 +90,11 @@ impl In {
         self.standing == Standing::None
     }
 
+    /// A message has come in part.
+    pub(super) fn is_midway(&self) -> bool {
+        self.partly
+    }
+
     /// No answer is missing.
     pub(super) fn is_answered(&self) -> bool {
         self.asked.is_empty()
