@@ -508,6 +508,7 @@ class Consumer(Client):
         if one.link == link and delivery.readable:
             one.partly = delivery.partial
         if delivery.aborted:
+            one.partly = False
             delivery.settle()
         elif delivery.readable and not delivery.partial:
             message = Message()

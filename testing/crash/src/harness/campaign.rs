@@ -69,6 +69,8 @@ pub struct Verdict {
     pub checkpoints: u64,
     /// Kills while one was being written.
     pub checkpoints_under_way: u64,
+    /// Times in which the machine was too slow for I9.
+    pub stalls: u64,
     /// Files of large messages at the kills.
     pub large_files: u64,
     /// Persistent messages that were confirmed.
@@ -106,6 +108,7 @@ impl Verdict {
         self.stopped += outcome.stopped;
         self.checkpoints += outcome.checkpoints;
         self.checkpoints_under_way += outcome.checkpoints_under_way;
+        self.stalls += outcome.stalls;
         self.large_files += outcome.large_files;
         self.confirmed_persistent += tally.confirmed_persistent;
         self.broken.extend(outcome.broken.iter().cloned());
@@ -133,9 +136,10 @@ impl fmt::Display for Verdict {
         writeln!(f, "judged: {}; {} persistent messages confirmed", judged.join(", "), self.confirmed_persistent)?;
         writeln!(
             f,
-            "{} runs, {} of them with foreign clients; {} starts killed, {} stops in order; at {}s: {} checkpoints being written, {} files of large messages",
+            "{} runs, {} of them with foreign clients; {} stalls of the machine; {} starts killed, {} stops in order; at {}s: {} checkpoints being written, {} files of large messages",
             self.runs,
             self.foreign,
+            self.stalls,
             self.killed_starting,
             self.stopped,
             self.word,

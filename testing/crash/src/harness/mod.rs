@@ -5,6 +5,7 @@
 //! count. Must not know the broker but by command line, AMQP, HTTP, exit codes, signals, and the number in a checkpoint's file.
 
 mod campaign;
+mod canary;
 mod checkpoints;
 mod clock;
 mod consumer;

@@ -1,6 +1,7 @@
 //! One run: one data directory, clients that live through all of it, a broker that does not; then everything is drained, counted
 //! and judged.
 
+use super::canary::Canary;
 use super::checkpoints::Checkpoints;
 use super::clock::{now_ns, pause};
 use super::dead_letters;
@@ -53,6 +54,8 @@ pub struct Outcome {
     pub checkpoints_under_way: u64,
     /// Files of large messages at the kills.
     pub large_files: u64,
+    /// Times in which the machine was too slow for anybody to say that the broker is stuck.
+    pub stalls: u64,
     /// How long it took.
     pub took: Duration,
 }
@@ -103,6 +106,7 @@ pub fn run(plan: &Plan, mut setup: Setup, death: &mut dyn Death) -> Result<Outco
     fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     setup.settings.extend(plan.settings.iter().cloned());
     let diary = Diary::begin(&dir.join("coordinator.jsonl"), "coordinator", plan.run)?;
+    let canary = Canary::start(&setup.dir, plan.run)?;
     let fleet = Fleet::start(plan, &setup)?;
     let mut run = Run {
         plan,
@@ -121,6 +125,7 @@ pub fn run(plan: &Plan, mut setup: Setup, death: &mut dyn Death) -> Result<Outco
     let Run { fleet, mut outcome, killed_at, setup, death, .. } = run;
     // Whoever still runs is killed: their files are what they are.
     drop(fleet);
+    outcome.stalls = canary.end()?;
     let log = fs::read(setup.log()).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
     let bad = |line: &&str| line.contains(" ERROR ") || line.contains("assertion failed");
