@@ -31,7 +31,7 @@ fn main() {
             let message = about
                 .split_once('/')
                 .and_then(|(p, n)| Some(packhorse_history::MessageId::new(p.parse().ok()?, n.parse().ok()?)));
-            let mut lines = packhorse_sim::story(&verdict.files, message);
+            let mut lines = packhorse_sim::story(&verdict.files, message, &about);
             lines.extend(verdict.notes.iter().map(|(at, what)| format!("{:>12}.000 {what}", at)));
             lines.sort();
             for line in lines {

@@ -2,8 +2,8 @@
 
 use packhorse_history::{Event, MessageId, Source};
 
-/// The lines: time in µs, whose book, what.
-pub fn story(files: &[(String, Vec<u8>)], about: Option<MessageId>) -> Vec<String> {
+/// The lines: time in µs, whose book, what. Of one message, or of one whole book.
+pub fn story(files: &[(String, Vec<u8>)], about: Option<MessageId>, book: &str) -> Vec<String> {
     let mut lines: Vec<(u64, String)> = Vec::new();
     for (name, bytes) in files {
         let Ok(Some(mut source)) = Source::open(name.clone(), bytes.as_slice()) else { continue };
@@ -11,6 +11,7 @@ pub fn story(files: &[(String, Vec<u8>)], about: Option<MessageId>) -> Vec<Strin
         while let Ok(true) = source.advance() {
             let Ok(event) = source.event() else { break };
             let concerns = match event {
+                _ if name == book => true,
                 Event::Gauge { kind, .. } => kind.ends_with("rest"),
                 Event::Node { .. } | Event::Fault { .. } | Event::Survey { .. } | Event::Drained { .. } => true,
                 Event::Counters { .. } | Event::Host { .. } | Event::Tick => false,

@@ -2,7 +2,7 @@
 //! `spec/entry.md`, "Redelivery").
 
 use crate::world::{C, Msg, World, each, number};
-use packhorse_amqp10::codec::DeliveryState;
+use packhorse_amqp10::codec::{DeliveryState, TransactionalState};
 
 /// A client with a sender (link 0) and a receiver (link 1) on `q`, and `count` messages in its hands.
 fn holding(world: &mut World, count: u64) -> C {
@@ -42,6 +42,19 @@ fn a_detached_link_returns_what_it_holds_unseen() {
             assert_eq!(rest(world), [(1, 0), (3, 0)]);
         });
     }
+}
+
+#[test]
+fn a_link_that_we_end_ourselves_returns_what_it_holds_as_seen() {
+    each(|world| {
+        let c = holding(world, 3);
+        // A transaction that nobody knows ends the link; the application may have worked on all of them.
+        let unknown = DeliveryState::Transactional(TransactionalState { txn_id: b"none", outcome: None });
+        world[c].decide(1, 1, Some(unknown), true);
+        world.run();
+        assert_eq!(world[c].links[1].ended.as_deref(), Some("amqp:transaction:unknown-id"));
+        assert_eq!(rest(world), [(1, 1), (2, 1), (3, 1)]);
+    });
 }
 
 #[test]

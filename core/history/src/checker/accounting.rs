@@ -173,8 +173,11 @@ impl Known<'_> {
 
     /// Whether what the consumer said at the end of this delivery has certainly reached the broker and been kept: nobody died.
     fn arrived(&self, receipt: &Receipt) -> bool {
+        if receipt.is_confirmed() && receipt.confirm_at <= self.at {
+            return true;
+        }
         let consumer = self.record.consumers.get(receipt.consumer);
-        let broken = consumer.detached.filter(|detached| !detached.orderly);
+        let broken = consumer.detached.filter(|detached| !(detached.orderly && detached.answered));
         let broker = self.record.queues.get(receipt.queue).broker;
         // A pre-settled one has its end when it is sent, which may be long before it is seen.
         let since = if consumer.presettled { receipt.from } else { receipt.end_at };

@@ -12,6 +12,8 @@ use std::collections::VecDeque;
 pub(crate) struct Detached {
     pub(crate) at: u64,
     pub(crate) orderly: bool,
+    /// The broker's answer was seen: all that the client said before has reached it.
+    pub(crate) answered: bool,
 }
 
 /// One link's life.

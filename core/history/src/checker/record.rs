@@ -248,11 +248,13 @@ impl Record {
             }
             Event::Detach { consumer, confirmed: true, .. } => {
                 let index = self.link(consumer, file)?;
-                let link = self.consumers.get(index);
-                let Some(Detached { at, orderly: true }) = link.detached else {
+                let link = self.consumers.get_mut(index);
+                let Some(Detached { at, orderly: true, answered }) = &mut link.detached else {
                     return Err(format!("an answer to consumer {consumer}, which has not asked for its end"));
                 };
                 // Everything that was sent to it is recorded.
+                *answered = true;
+                let at = *at;
                 let queue = self.queues.get_mut(link.queue);
                 queue.unread.retain(|unread| unread.consumer != index);
                 queue.presettled_lost.retain(|(from, _)| *from != at);
@@ -268,10 +270,12 @@ impl Record {
             }
             Event::Detached { consumer } => {
                 let index = self.link(consumer, file)?;
-                if self.consumers.get(index).detached.is_none_or(|detached| !detached.orderly) {
+                let link = self.consumers.get_mut(index);
+                let Some(detached) = link.detached.as_mut().filter(|detached| detached.orderly) else {
                     return Err(format!("an answer to consumer {consumer}, which has not asked for its end"));
-                }
-                let queue = self.queues.get_mut(self.consumers.get(index).queue);
+                };
+                detached.answered = true;
+                let queue = self.queues.get_mut(link.queue);
                 if let Some(unread) = queue.unread.iter_mut().rev().find(|unread| unread.consumer == index) {
                     unread.over_at = at;
                 }
@@ -435,7 +439,7 @@ impl Record {
         let queue = self.consumers.get(index).queue;
         self.interrupt(queue, at);
         let link = self.consumers.get_mut(index);
-        link.detached = Some(Detached { at, orderly });
+        link.detached = Some(Detached { at, orderly, answered: false });
         let queue = self.queues.get_mut(queue);
         queue.attached.retain(|other| *other != index);
         // It died with its broker; or nobody knows when that noticed.

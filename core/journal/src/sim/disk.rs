@@ -189,6 +189,13 @@ impl SimDisk {
         self.troubles.clear();
     }
 
+    /// The same content under the circumstances of another disk: its troubles, its space, its speed.
+    #[must_use]
+    pub fn in_place_of(mut self, other: &SimDisk) -> SimDisk {
+        (self.troubles, self.free_bytes, self.slow) = (other.troubles.clone(), other.free_bytes, other.slow);
+        self
+    }
+
     /// What has been struck since the last call: by a trouble, or for want of space.
     pub fn take_struck(&mut self, out: &mut Vec<Struck>) {
         self.troubles.take_struck(out);
@@ -318,11 +325,7 @@ impl SimDisk {
             // make safe counts as clean from then on and is never written again.
             if fault.kind != IoErrorKind::NoSpace {
                 let _lost = self.effect(&op, &mut running);
-                if let Some((file, up_to)) = running.sync.take() {
-                    let file = self.files.get_mut(&file).expect("a file being synced exists");
-                    file.unsynced.retain(|w| w.number > up_to);
-                }
-                running.sync_dir = None;
+                self.drop_unsynced(&mut running);
             }
             running.result = Err(IoError { kind: fault.kind, text: "injected error".into() });
             return (running, 0);
@@ -366,12 +369,17 @@ impl SimDisk {
         if matches!(op, DiskOp::Write { .. } | DiskOp::Sync { .. } | DiskOp::SyncDir { .. }) {
             let _reported_as_failed = self.effect(op, running);
         }
-        if let Some((file, up_to)) = running.sync.take() {
-            let file = self.files.get_mut(&file).expect("a file being synced exists");
-            file.unsynced.retain(|w| w.number > up_to);
-        }
+        self.drop_unsynced(running);
+    }
+
+    /// What a sync that fails covers is gone, but for what another one under way has begun to write.
+    fn drop_unsynced(&mut self, running: &mut Running) {
         running.sync_dir = None;
-        running.result = Ok(IoDone::Done);
+        let Some((id, up_to)) = running.sync.take() else { return };
+        let others = self.running.values().filter_map(|other| other.sync.filter(|(file, _)| *file == id));
+        let under_way = others.map(|(_, covers)| covers).max().unwrap_or(0);
+        let file = self.files.get_mut(&id).expect("a file being synced exists");
+        file.unsynced.retain(|write| write.number > up_to || write.number <= under_way);
     }
 
     /// What the system shows at once, and what the end of the operation will make safe.

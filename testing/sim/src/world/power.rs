@@ -123,6 +123,7 @@ impl World {
     }
 
     fn refused(&mut self, host: usize, error: &JournalError) {
+        self.note(|world| format!("{} is refused: {error}", world.hosts[host].name));
         let seed = self.draw.next();
         if self.hosts[host].with_disk(|disk| disk.crashed()) {
             // The power went in the middle of it.
@@ -133,7 +134,8 @@ impl World {
         } else if error.exit_code() == 65 && self.hosts[host].kept.is_some() {
             // A block that was confirmed is damaged: the operator brings back the file.
             self.hit(Kind::FlipHeader);
-            self.hosts[host].disk = self.hosts[host].kept.take();
+            let disk = self.hosts[host].disk.take().expect("it was refused");
+            self.hosts[host].disk = self.hosts[host].kept.take().map(|kept| kept.in_place_of(&disk));
         } else if !(self.disk_is_ill(host) && error.exit_code() == 70) {
             let name = &self.hosts[host].name;
             let what = format!("{name} does not start ({}), and its disk is no reason: {error}", error.exit_code());

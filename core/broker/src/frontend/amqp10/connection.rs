@@ -58,7 +58,8 @@ enum Farewell {
 pub(super) enum Going {
     /// In order: what it holds was not seen.
     InOrder,
-    /// Another one took its place. The client has not said what it saw, so what it holds counts as seen; the link is told.
+    /// Another one took its place, or it broke a rule, or we cannot go on with it. The client has not said what it saw, so what it
+    /// holds counts as seen; the link is told.
     Stolen,
     /// The connection broke.
     Lost,
@@ -183,7 +184,7 @@ impl Connection {
             Event::LinkFailed { token, fault, .. } => {
                 let name = self.link(token).map_or("", |link| &link.name);
                 queues.log(Level::Warn, Some(self.id), format!("link \"{name}\" ended: {fault}"));
-                self.link_goes(queues, token, Going::InOrder);
+                self.link_goes(queues, token, Going::Stolen);
             }
             Event::SessionBegun { .. } => self.sessions += 1,
             Event::SessionEnded { session, error, answered, .. } => {
@@ -369,7 +370,7 @@ impl Connection {
             Some(self.id),
             format!("link \"{}\" ended: {}: {}", clip(&name), why.condition, why.why),
         );
-        self.link_goes(queues, token, Going::InOrder);
+        self.link_goes(queues, token, Going::Stolen);
         let error = Error { condition: why.condition, description: Some(&why.why), info: None };
         // A link that is gone already needs no detach.
         let _ = self.engine.detach(id, true, Some(&error));
