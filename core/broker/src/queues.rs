@@ -292,9 +292,15 @@ impl Queues {
 
     /// Lets a queue handle an input and notes what follows from it.
     pub(crate) fn handle(&mut self, slot: u32, input: Input<'_>) -> queue::Answer {
+        let broker_ms = self.broker_ms();
         let held = &mut self.held[slot as usize];
-        let mut turn =
-            Turn { now: self.now, ticket: self.ticket, batch: &mut self.batch, oldest_resident: self.ring.oldest() };
+        let mut turn = Turn {
+            now: self.now,
+            broker_ms,
+            ticket: self.ticket,
+            batch: &mut self.batch,
+            oldest_resident: self.ring.oldest(),
+        };
         let answer = held.queue.handle(input, &mut turn, &mut self.effects);
         self.note(slot);
         answer
@@ -375,11 +381,13 @@ impl Queues {
     /// One round over the queues that may have something to hand out; answers are left in `answers`. False: nothing is left.
     pub(crate) fn dispatch(&mut self) -> bool {
         let round = std::mem::take(&mut self.ready);
+        let broker_ms = self.broker_ms();
         for slot in &round {
             let held = &mut self.held[*slot as usize];
             held.ready = false;
             let mut turn = Turn {
                 now: self.now,
+                broker_ms,
                 ticket: self.ticket,
                 batch: &mut self.batch,
                 oldest_resident: self.ring.oldest(),
@@ -388,6 +396,10 @@ impl Queues {
             if !held.awaiting && held.queue.awaits().is_some() {
                 held.awaiting = true;
                 self.awaiting.push(*slot);
+            }
+            if !held.timed && held.queue.next_deadline().is_some() {
+                held.timed = true;
+                self.timed.push(*slot);
             }
             if more && !held.ready {
                 held.ready = true;

@@ -50,6 +50,11 @@ impl<'a> Reader<'a> {
         Reader { rest: bytes }
     }
 
+    /// Whether nothing is left.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     pub(crate) fn take(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
         let (head, rest) = self.rest.split_at_checked(n).ok_or(Malformed)?;
         self.rest = rest;

@@ -10,9 +10,9 @@
 
 use crate::block::UNIT;
 use crate::bytes_io::{Malformed, Reader, crc, pad_to, put_bytes, put_u32, put_u64};
-use crate::index::{Facts, Index, Marks, Note, Place, Said, Stored};
+use crate::index::{Facts, Index, Marks, Note, Place, Said, Stored, Suspect};
 use crate::record::{self, Ranges, close, open, put_head, put_key, put_overlay, put_ranges, put_settings};
-use crate::segment::VERSION;
+use crate::segment::{READS, VERSION};
 use crate::tally::Tally;
 use packhorse_model::{EntryKey, LargeId, QueueId, Sequence};
 use std::ops::Bound;
@@ -42,6 +42,10 @@ mod code {
 
 const LARGE: u8 = 2;
 const OVERLAY: u8 = 4;
+const SUSPECT: u8 = 8;
+
+/// A flag of the header: the covered block ends a run in order.
+const STOPPED: u64 = 1;
 
 /// A checkpoint's header: in the first 4 KiB of its file, within one sector; written when all else is safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +67,8 @@ pub(crate) struct Header {
     pub(crate) broker_ms: u64,
     pub(crate) wall_ms: i64,
     pub(crate) next_queue: u64,
+    /// The covered block ends a run in order.
+    pub(crate) stopped: bool,
     /// Bytes of all sections.
     pub(crate) length: u64,
     /// The last section's sum, continued from all before it.
@@ -89,7 +95,7 @@ impl Header {
         put_u64(&mut out, self.length);
         put_u32(&mut out, self.chain);
         put_u32(&mut out, self.sum);
-        put_u64(&mut out, 0);
+        put_u64(&mut out, if self.stopped { STOPPED } else { 0 });
         put_u64(&mut out, 0);
         put_u64(&mut out, 0);
         debug_assert_eq!(out.len(), SUMMED);
@@ -110,16 +116,30 @@ impl Header {
         let (broker_ms, wall_ms) = (r.u64().ok()?, r.u64().ok()? as i64);
         let (next_queue, length) = (r.u64().ok()?, r.u64().ok()?);
         let (chain, sum) = (r.u32().ok()?, r.u32().ok()?);
-        r.take(24).ok()?;
+        let stopped = r.u64().ok()? & STOPPED != 0;
+        r.take(16).ok()?;
         if magic != MAGIC || r.u32().ok()? != crc(0, bytes.get(..SUMMED)?) {
             return None;
         }
-        if version != VERSION {
+        if !READS.contains(&version) {
             return Some(Err(version));
         }
-        let header =
-            Header { store, number, salt, run, block, chain, place, seen, broker_ms, wall_ms, next_queue, length, sum };
-        Some(Ok(header))
+        Some(Ok(Header {
+            store,
+            number,
+            salt,
+            run,
+            block,
+            chain,
+            place,
+            seen,
+            broker_ms,
+            wall_ms,
+            next_queue,
+            stopped,
+            length,
+            sum,
+        }))
     }
 }
 
@@ -232,8 +252,14 @@ fn stored(r: &mut Reader<'_>, flags: u8) -> Result<Stored, Malformed> {
 
 fn numbers(r: &mut Reader<'_>, flags: u8) -> Result<Note, Malformed> {
     let (deliveries, attempts) = (r.u32()?, r.u32()?);
+    let suspect = if flags & SUSPECT != 0 {
+        let (crashes, marked, at_ms) = (r.u32()?, r.u32()?, r.u64()?);
+        Some(Box::new(Suspect { crashes, marked_ms: (marked != 0).then_some(at_ms) }))
+    } else {
+        None
+    };
     let overlay = if flags & OVERLAY != 0 { Some(Box::new(record::overlay(r)?)) } else { None };
-    Ok(Note { deliveries, attempts, overlay, head: None, large: None })
+    Ok(Note { deliveries, attempts, overlay, head: None, large: None, suspect })
 }
 
 fn put_stored(out: &mut Vec<u8>, stored: &Stored) {
@@ -248,6 +274,11 @@ fn put_stored(out: &mut Vec<u8>, stored: &Stored) {
 fn put_numbers(out: &mut Vec<u8>, note: &Note) {
     put_u32(out, note.deliveries);
     put_u32(out, note.attempts);
+    if let Some(suspect) = &note.suspect {
+        put_u32(out, suspect.crashes);
+        put_u32(out, u32::from(suspect.marked_ms.is_some()));
+        put_u64(out, suspect.marked_ms.unwrap_or(0));
+    }
     if let Some(overlay) = &note.overlay {
         put_overlay(out, overlay);
     }
@@ -256,7 +287,9 @@ fn put_numbers(out: &mut Vec<u8>, note: &Note) {
 fn flags(stored: Option<&Stored>, note: Option<&Note>) -> u8 {
     let large = matches!(stored, Some(Stored::Large { .. }));
     let overlay = note.is_some_and(|note| note.overlay.is_some());
-    (if large { LARGE } else { 0 }) | if overlay { OVERLAY } else { 0 }
+    let suspect = note.is_some_and(|note| note.suspect.is_some());
+    let flag = |set, flag| if set { flag } else { 0 };
+    flag(large, LARGE) | flag(overlay, OVERLAY) | flag(suspect, SUSPECT)
 }
 
 /// Where a walk is.
@@ -772,6 +805,7 @@ mod tests {
             broker_ms: 9,
             wall_ms: -10,
             next_queue: 11,
+            stopped: true,
             length: 12,
             sum: 13,
         }
@@ -789,10 +823,10 @@ mod tests {
         }
         assert_eq!(Header::decode(&bytes[..SUMMED]), None);
         let mut other = bytes;
-        other[8] = 2;
+        other[8] = 3;
         let sum = crc(0, &other[..SUMMED]);
         other[SUMMED..SUMMED + 4].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(Header::decode(&other), Some(Err(2)));
+        assert_eq!(Header::decode(&other), Some(Err(3)));
     }
 
     #[test]

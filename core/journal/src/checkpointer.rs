@@ -63,6 +63,8 @@ pub(crate) struct Moment {
     pub(crate) place: Place,
     pub(crate) broker_ms: u64,
     pub(crate) wall_ms: i64,
+    /// That block ends the run in order.
+    pub(crate) stopped: bool,
 }
 
 /// A checkpoint that is safe, as far as segments are concerned.
@@ -265,7 +267,7 @@ impl Checkpointer {
             // Not before all that it knows of is safe.
             Stage::Header if job.seen.is_none_or(|seen| seen > durable) => return None,
             Stage::Header => {
-                let Moment { store, run, block, chain, place, broker_ms, wall_ms } = job.moment;
+                let Moment { store, run, block, chain, place, broker_ms, wall_ms, stopped } = job.moment;
                 let (number, salt, length, sum, next_queue) =
                     (job.number, job.salt, job.length, job.sum, job.next_queue);
                 let seen = job.seen.unwrap_or(block);
@@ -281,6 +283,7 @@ impl Checkpointer {
                     broker_ms,
                     wall_ms,
                     next_queue,
+                    stopped,
                     length,
                     sum,
                 };

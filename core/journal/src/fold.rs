@@ -5,11 +5,11 @@
 
 use crate::bytes_io::Malformed;
 use crate::checkpoint::{Held, Item as Told, Items};
-use crate::index::{Facts, Index, Marks, Note, Place, Stored};
+use crate::index::{Facts, Index, Marks, Note, Place, Stored, Suspect};
 use crate::line::{Item, Line};
-use crate::record::{Record, Records, Where};
+use crate::record::{End, Record, Records, Where};
 use packhorse_model::{Content, EntryKey, Head, LargeId, Overlay, QueueId, QueueName, Resident, Sequence};
-use packhorse_store::{Recovered, RecoveredEntry};
+use packhorse_store::{BLAME_MS, Recovered, RecoveredEntry};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug)]
@@ -21,8 +21,29 @@ struct Folded {
     deliveries: u32,
     attempts: u32,
     overlay: Option<Box<Overlay>>,
+    suspect: Option<Box<Suspect>>,
     /// Under this key no Enqueue tells it.
     moved: bool,
+}
+
+impl Folded {
+    /// The run has ended. `marked`: the entry lies in a range from which something may have been dispatched.
+    fn survive(&mut self, marked: bool, end: End) {
+        // Suspects are never dispatched under the mark of a range.
+        let delivered = self.suspect.as_ref().map_or(marked, |suspect| suspect.marked_ms.is_some());
+        self.deliveries = self.deliveries.saturating_add(u32::from(delivered));
+        match (end, &mut self.suspect) {
+            // A stop in order kills nobody.
+            (End::Stop, suspect) => *suspect = None,
+            (End::Crash(_), None) if !marked => {}
+            (End::Crash(_), suspect @ None) => *suspect = Some(Box::default()),
+            (End::Crash(at_ms), Some(suspect)) => {
+                let to_blame = suspect.marked_ms.is_some_and(|marked| at_ms.saturating_sub(marked) < BLAME_MS);
+                suspect.crashes = if to_blame { suspect.crashes.saturating_add(1) } else { 0 };
+                suspect.marked_ms = None;
+            }
+        }
+    }
 }
 
 impl Item for Folded {
@@ -48,6 +69,18 @@ struct Queue {
 impl Queue {
     fn new(facts: Facts) -> Queue {
         Queue { facts, entries: Line::default(), listed: Vec::new(), numbers: BTreeMap::new() }
+    }
+
+    /// The run has ended. Its marks have had their effect: numbers drawn from now on lie in other ranges, and what lies in
+    /// these has been looked at.
+    fn survive(&mut self, end: End) {
+        let mut marks = std::mem::take(&mut self.facts.marks);
+        marks.tidy(0);
+        let mut marks = marks.ranges.iter().peekable();
+        self.entries.change(0, Sequence::MAX, |entry| {
+            while marks.next_if(|mark| mark.1 < entry.sequence).is_some() {}
+            entry.survive(marks.peek().is_some_and(|mark| mark.0 <= entry.sequence), end);
+        });
     }
 
     fn lists(&self, sequence: Sequence) -> bool {
@@ -82,11 +115,20 @@ impl Fold {
                     }
                     Told::Entry { key, stored, note } => {
                         let queue = self.queues.get_mut(&key.queue).ok_or(Malformed)?;
-                        let Note { deliveries, attempts, overlay, head, .. } = note;
+                        let Note { deliveries, attempts, overlay, head, suspect, .. } = note;
                         let head = head.ok_or(Malformed)?;
                         let (sequence, live, moved) = (key.sequence, true, true);
-                        let entry = Folded { sequence, live, head, stored, deliveries, attempts, overlay, moved };
-                        queue.entries.insert(entry);
+                        queue.entries.insert(Folded {
+                            sequence,
+                            live,
+                            head,
+                            stored,
+                            deliveries,
+                            attempts,
+                            overlay,
+                            suspect,
+                            moved,
+                        });
                     }
                     Told::Numbers { key, note } => {
                         let queue = self.queues.get_mut(&key.queue).ok_or(Malformed)?;
@@ -123,10 +165,19 @@ impl Fold {
                     let offset = here.checked_add(offset).ok_or(Malformed)?;
                     let place = Place { segment: content.segment, offset };
                     let stored = Stored::Body { place, length, crc };
-                    let Note { deliveries, attempts, overlay, .. } =
+                    let Note { deliveries, attempts, overlay, suspect, .. } =
                         queue.numbers.remove(&sequence).unwrap_or_default();
-                    let (live, moved) = (true, false);
-                    queue.entries.insert(Folded { sequence, live, head, stored, deliveries, attempts, overlay, moved });
+                    queue.entries.insert(Folded {
+                        sequence,
+                        live: true,
+                        head,
+                        stored,
+                        deliveries,
+                        attempts,
+                        overlay,
+                        suspect,
+                        moved: false,
+                    });
                 }
                 _ => {}
             }
@@ -195,6 +246,7 @@ impl Fold {
                     deliveries: 0,
                     attempts: 0,
                     overlay: None,
+                    suspect: None,
                     moved: matches!(stored, Stored::Large { .. }),
                 });
             }
@@ -209,6 +261,7 @@ impl Fold {
                 if let Some(entry) = found {
                     entry.deliveries = deliveries;
                     entry.attempts = attempts;
+                    entry.suspect = None;
                     if overlay.is_some() {
                         entry.overlay = overlay;
                     }
@@ -220,14 +273,29 @@ impl Fold {
                 let Some(stored) = self.leave(from).or(before) else { return Ok(()) };
                 let Some(queue) = self.queues.get_mut(&to.queue) else { return Ok(()) };
                 queue.facts.reserved = queue.facts.reserved.max(to.sequence.saturating_add(1));
-                let overlay = Some(overlay);
-                let (sequence, live, moved) = (to.sequence, true, true);
-                let entry = Folded { sequence, live, head, stored, deliveries, attempts, overlay, moved };
-                queue.entries.insert(entry);
+                queue.entries.insert(Folded {
+                    sequence: to.sequence,
+                    live: true,
+                    head,
+                    stored,
+                    deliveries,
+                    attempts,
+                    overlay: Some(overlay),
+                    suspect: None,
+                    moved: true,
+                });
             }
             Record::DispatchMark { queue, first, count } => {
                 let Some(queue) = self.queues.get_mut(&queue) else { return Ok(()) };
                 queue.facts.marks.add(first, u64::from(count));
+            }
+            Record::ExactMark { queue, first, last, at_ms } => {
+                let Some(queue) = self.queues.get_mut(&queue) else { return Ok(()) };
+                queue.entries.change(first, last, |entry| {
+                    if let Some(suspect) = &mut entry.suspect {
+                        suspect.marked_ms = Some(at_ms);
+                    }
+                });
             }
             Record::QueueCreate { id, name, settings, reserved } => {
                 self.next_queue = self.next_queue.max(id.0 + 1);
@@ -247,8 +315,10 @@ impl Fold {
                     queue.facts.reserved = queue.facts.reserved.max(up_to);
                 }
             }
-            Record::Start { jump } => {
+            Record::Stop => {}
+            Record::Start { jump, before } => {
                 for queue in self.queues.values_mut() {
+                    queue.survive(before);
                     queue.facts.next = queue.facts.reserved;
                     queue.facts.reserved = queue.facts.reserved.saturating_add(jump);
                 }
@@ -267,6 +337,12 @@ impl Fold {
     /// Names of the queues there are.
     pub(crate) fn names(&self) -> Vec<QueueName> {
         self.queues.values().map(|q| q.facts.name.clone()).collect()
+    }
+
+    /// Entries that may have been with a consumer when the process died.
+    pub(crate) fn suspects(&self) -> u64 {
+        let entries = self.queues.values().flat_map(|q| q.entries.from(0));
+        entries.filter(|e| e.suspect.is_some()).count() as u64
     }
 
     /// Large messages that entries refer to.
@@ -299,24 +375,20 @@ impl Fold {
         });
         let mut recovered: Vec<Vec<Recovered>> = told.collect();
         drop(directory);
-        for (id, mut queue) in self.queues {
-            queue.facts.marks.tidy(0);
-            let marks = queue.facts.marks.clone();
+        for (id, queue) in self.queues {
             index.restore_queue(id, queue.facts);
             let out = &mut recovered[usize::from(id.owner(shards).0)];
-            let mut marks = marks.ranges.iter().peekable();
             for entry in queue.entries.into_live() {
-                let Folded { sequence, head, stored, deliveries, attempts, overlay, moved, .. } = entry;
-                while marks.next_if(|mark| mark.1 < sequence).is_some() {}
-                let marked = marks.peek().is_some_and(|mark| mark.0 <= sequence);
+                let Folded { sequence, head, stored, deliveries, attempts, overlay, suspect, moved, .. } = entry;
                 let (content, large) = match stored {
                     Stored::Body { length, .. } => (Content::Body(Resident { buffer: 0, offset: 0, length }), None),
                     Stored::Large { id, length } => (Content::Large { id, length }, Some((id, length))),
                 };
+                let crashes = suspect.as_ref().map(|suspect| suspect.crashes);
                 let noted = moved || deliveries > 0 || attempts > 0 || overlay.is_some();
                 let note = noted.then(|| {
                     let head = moved.then_some(head);
-                    Note { deliveries, attempts, overlay: overlay.clone(), head, large }
+                    Note { deliveries, attempts, overlay: overlay.clone(), head, large, suspect }
                 });
                 index.restore(id, head.level(), sequence, stored, note);
                 let key = EntryKey { queue: id, sequence };
@@ -326,7 +398,7 @@ impl Fold {
                     content,
                     deliveries,
                     attempts,
-                    marked,
+                    suspect: crashes,
                     overlay,
                 })));
             }

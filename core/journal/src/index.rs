@@ -9,8 +9,8 @@ use crate::line::{Item, Line};
 use crate::record::{Record, Records, Where};
 use crate::tally::Tally;
 use packhorse_model::{EntryKey, Head, LargeId, Map, Overlay, QueueId, QueueName, QueueSettings, Seed, Sequence};
-use packhorse_store::Load;
-use std::collections::{BTreeMap, BTreeSet};
+use packhorse_store::{BLAME_MS, Load};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 
 /// Where bytes are: ordered as they were written.
@@ -87,6 +87,16 @@ pub(crate) struct Note {
     /// Its head, if no Enqueue with a body tells it under this key: it was moved here, or its content is a file.
     pub(crate) head: Option<Head>,
     pub(crate) large: Option<(LargeId, u64)>,
+    pub(crate) suspect: Option<Box<Suspect>>,
+}
+
+/// An entry that may have been with a consumer when the process died, and has not come back from a delivery since.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Suspect {
+    /// In how many crashes in a row it had just been dispatched under a mark of its own.
+    pub(crate) crashes: u32,
+    /// Broker time of that mark in this run, ms.
+    pub(crate) marked_ms: Option<u64>,
 }
 
 /// A queue's facts.
@@ -206,6 +216,24 @@ pub(crate) struct Index {
     live: Tally,
     /// While a checkpoint is being taken: what entries that moved were before, for the replay of their move.
     moved: Option<Vec<(EntryKey, Stored)>>,
+    young_marks: YoungMarks,
+}
+
+/// Broker times of exact marks whose suspects a crash would be blamed on, ascending, ms. Those that come close together count as
+/// the last of them.
+#[derive(Debug, Default)]
+struct YoungMarks(VecDeque<u64>);
+
+impl YoungMarks {
+    /// What is close together.
+    const CLOSE_MS: u64 = 250;
+
+    fn add(&mut self, at_ms: u64) {
+        match self.0.back_mut() {
+            Some(last) if at_ms <= last.saturating_add(YoungMarks::CLOSE_MS) => *last = at_ms.max(*last),
+            _ => self.0.push_back(at_ms),
+        }
+    }
 }
 
 impl Index {
@@ -217,6 +245,7 @@ impl Index {
             references: BTreeMap::new(),
             live: Tally::default(),
             moved: None,
+            young_marks: YoungMarks::default(),
         }
     }
 
@@ -287,7 +316,7 @@ impl Index {
                         && queue.find(entry.sequence).is_some()
                     {
                         let note = queue.notes.entry(entry.sequence).or_default();
-                        (note.deliveries, note.attempts) = (deliveries, attempts);
+                        (note.deliveries, note.attempts, note.suspect) = (deliveries, attempts, None);
                         if overlay.is_some() {
                             note.overlay = overlay;
                         }
@@ -295,7 +324,8 @@ impl Index {
                 }
                 Record::Relocate { from, to, head, deliveries, attempts, overlay } => {
                     self.live.add(content.segment, std::mem::take(&mut stored));
-                    let note = Note { deliveries, attempts, overlay: Some(overlay), head: Some(head), large: None };
+                    let (overlay, head) = (Some(overlay), Some(head));
+                    let note = Note { deliveries, attempts, overlay, head, ..Note::default() };
                     self.relocate(from, to, note, unlinks);
                 }
                 Record::DispatchMark { queue, first, count } => {
@@ -304,6 +334,13 @@ impl Index {
                         if queue.facts.marks.untidy() {
                             queue.tidy_marks();
                         }
+                    }
+                }
+                Record::ExactMark { queue, first, last, at_ms } => {
+                    self.young_marks.add(at_ms);
+                    let notes = self.queues.get_mut(&queue).map(|queue| queue.notes.range_mut(first..=last));
+                    for suspect in notes.into_iter().flatten().filter_map(|(_, note)| note.suspect.as_mut()) {
+                        suspect.marked_ms = Some(at_ms);
                     }
                 }
                 Record::QueueCreate { id, name, settings, reserved } => {
@@ -338,8 +375,8 @@ impl Index {
                         queue.facts.reserved = queue.facts.reserved.max(up_to);
                     }
                 }
-                // A start's own, taken in by the fold before there is an index.
-                Record::Start { .. } => {}
+                // A start's own, taken in by the fold before there is an index; and what the next start looks for.
+                Record::Start { .. } | Record::Stop => {}
             }
         }
         self.live.add(content.segment, stored);
@@ -447,6 +484,17 @@ impl Index {
     /// Entries, volatile ones too, whose bodies lie in this segment.
     pub(crate) fn live_in(&self, segment: u32) -> u64 {
         self.live.get(segment)
+    }
+
+    /// A block of this broker time follows: a crash after it is blamed on no mark that is older by [`BLAME_MS`].
+    pub(crate) fn acquit(&mut self, block_ms: u64) {
+        let marks = &mut self.young_marks.0;
+        while marks.pop_front_if(|at_ms| at_ms.saturating_add(BLAME_MS) <= block_ms).is_some() {}
+    }
+
+    /// At which broker time a block is to follow for that purpose, ms.
+    pub(crate) fn acquittal_ms(&self) -> Option<u64> {
+        self.young_marks.0.front()?.checked_add(BLAME_MS)
     }
 
     /// The entries that answer a load, ascending; large ones are not loaded this way.

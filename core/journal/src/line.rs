@@ -88,6 +88,13 @@ impl<T: Item> Line<T> {
         self.items.get_mut(at).filter(|item| item.sequence() == sequence && item.live())
     }
 
+    /// Calls `change` for each live item from `first` to `last`, ascending.
+    pub(crate) fn change(&mut self, first: Sequence, last: Sequence, change: impl FnMut(&mut T)) {
+        let at = self.position(first);
+        let items = self.items.range_mut(at..).take_while(|item| item.sequence() <= last);
+        items.filter(|item| item.live()).for_each(change);
+    }
+
     /// The live items from `sequence` on.
     pub(crate) fn from(&self, sequence: Sequence) -> impl Iterator<Item = &T> {
         self.items.range(self.position(sequence)..).filter(|item| item.live())

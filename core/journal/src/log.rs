@@ -13,7 +13,7 @@ use crate::index::{Index, Place};
 use crate::io::{DiskOp, FileName, IoDone, IoError, IoId, IoResult, Lane, Subject};
 use crate::large::{self, Done, LargeFiles};
 use crate::load::LoadJob;
-use crate::record::{Encoded, Record, Records};
+use crate::record::{Encoded, Record, Records, stop_meta};
 use crate::supply::{Part, Segment, Supply};
 use bytes::Bytes;
 use packhorse_model::{LargeId, Now, QueueId, Sequence, ShardId};
@@ -141,6 +141,8 @@ pub struct Log {
     durable_end: Place,
     /// The last block holds nothing: there is nothing left to prove.
     proved: bool,
+    /// The last block ends the run in order.
+    stopped: bool,
     /// The block to come needs a segment with this much room, and none is ready.
     blocked: Option<u64>,
     /// The file system was full when it was last asked for room: for the next segment, for a large message. Shards know it.
@@ -198,6 +200,7 @@ impl Log {
             durable: begin.next_block - 1,
             durable_end: Place { segment: begin.active.id, offset: begin.active.offset as u32 },
             proved: false,
+            stopped: false,
             blocked: None,
             full: (false, false),
             side: true,
@@ -330,8 +333,7 @@ impl Log {
         self.failed.as_ref()
     }
 
-    /// An orderly stop: nothing waits for company any more, an empty block with the time follows the last one, and a
-    /// checkpoint that.
+    /// An orderly stop: nothing waits for company any more, a block that says so follows the last one, and a checkpoint that.
     pub fn close(&mut self) {
         self.closing = true;
         self.proved = false;
@@ -378,7 +380,10 @@ impl Log {
                         || self.waiting_bytes >= BLOCK_BYTES
                         || first.at_us + LAZY_US <= us
                 }
-                None => !self.proved && (self.closing || self.quiet_since_us + IDLE_US <= us),
+                None => {
+                    let proof = !self.proved && (self.closing || self.quiet_since_us + IDLE_US <= us);
+                    proof || self.acquittal_us().is_some_and(|at| at <= us)
+                }
             },
             (Some(first), None) => {
                 self.waiting_bytes >= OVERLAP_BYTES
@@ -386,6 +391,13 @@ impl Log {
             }
             _ => false,
         }
+    }
+
+    /// When an otherwise idle log writes a block for the sake of its time, monotonic µs: a start knows the time of a crash from
+    /// the last block alone, and so long after an exact mark a crash is not blamed on what was marked.
+    fn acquittal_us(&self) -> Option<u64> {
+        let since_start_ms = self.index.acquittal_ms()?.saturating_sub(self.started_at_ms);
+        self.started_mono_us.checked_add(since_start_ms.checked_mul(1000)?)
     }
 
     /// The next operation of a lane, if there is one.
@@ -437,7 +449,10 @@ impl Log {
                 let mut under_way = self.flights.iter().filter(|f| !f.done);
                 match (under_way.next(), self.waiting.front()) {
                     (None, Some(first)) => Some(first.at_us + LAZY_US),
-                    (None, None) if !self.proved => Some(self.quiet_since_us + IDLE_US),
+                    (None, None) => {
+                        let proof = (!self.proved).then_some(self.quiet_since_us + IDLE_US);
+                        [proof, self.acquittal_us()].into_iter().flatten().min()
+                    }
                     (Some(flight), Some(_)) if self.waiting_urgent > 0 && under_way.next().is_none() => {
                         Some(flight.started_us + OVERLAP_AGE * self.usual_flush_us)
                     }
@@ -486,6 +501,7 @@ impl Log {
                 place: Place { segment: self.active.id, offset: self.active.offset as u32 },
                 broker_ms: self.broker_ms(now),
                 wall_ms: now.wall_ms,
+                stopped: self.stopped,
             };
             self.checkpoints.begin(moment, &mut self.index, now.mono_us);
         }
@@ -530,6 +546,10 @@ impl Log {
             meta += waiting.batch.meta.len();
             length += bytes;
         }
+        let stop = count == 0 && self.closing;
+        let stop_record = if stop { stop_meta() } else { Vec::new() };
+        meta += stop_record.len();
+        length += stop_record.len() as u64;
         let room = block::padded(length);
         if self.active.offset + room > self.active.size {
             match self.supply.take(room) {
@@ -564,14 +584,16 @@ impl Log {
                 None => tickets.push((waiting.shard, waiting.ticket)),
             }
         }
-        let bytes = length - HEADER as u64;
+        let bytes = length - HEADER as u64 - stop_record.len() as u64;
+        head.extend_from_slice(&stop_record);
         self.waiting_bytes -= bytes;
         let number = self.next_block;
+        let broker_ms = self.broker_ms(now);
         let header = BlockHeader {
             run: self.run,
             number,
             durable: self.durable,
-            broker_ms: self.broker_ms(now),
+            broker_ms,
             wall_ms: now.wall_ms,
             length: u32::try_from(length).expect("a batch is limited to 2 GiB"),
             meta: meta as u32,
@@ -590,6 +612,8 @@ impl Log {
         self.side |= (self.active.half_full() && self.supply.idle()) || self.checkpoints.due(now.mono_us, false);
         self.next_block += 1;
         self.proved = count == 0;
+        self.stopped = stop;
+        self.index.acquit(broker_ms);
         self.status.written_bytes += room;
         self.flights.push_back(Flight {
             io: IoId(0),

@@ -21,6 +21,7 @@ pub(crate) mod code {
     pub(crate) const RELOCATE: u8 = 5;
     pub(crate) const DISPATCH_MARK: u8 = 7;
     pub(crate) const META: u8 = 22;
+    pub(crate) const EXACT_MARK: u8 = 24;
     pub(crate) const BATCH: u8 = 64;
 }
 
@@ -31,6 +32,7 @@ mod meta {
     pub(super) const QUEUE_DELETE: u8 = 3;
     pub(super) const RESERVE: u8 = 4;
     pub(super) const START: u8 = 5;
+    pub(super) const STOP: u8 = 6;
 }
 
 const VOLATILE: u8 = 1;
@@ -115,8 +117,25 @@ impl Encoded {
     }
 }
 
-/// The metadata of a Start block: this run exists, and each queue's numbers jump.
-pub(crate) fn start_meta(run: u32, jump: u64) -> Vec<u8> {
+/// How the run before a start ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// In order: the log's last block is [`stop_meta`].
+    Stop,
+    /// Otherwise, as far as can be known not before this broker time, ms.
+    Crash(u64),
+}
+
+/// The metadata of the block that ends a log in order.
+pub(crate) fn stop_meta() -> Vec<u8> {
+    let mut out = Vec::with_capacity(8);
+    let start = open(&mut out, code::META, meta::STOP, 0, 0);
+    close(&mut out, start);
+    out
+}
+
+/// The metadata of a Start block: this run exists, the one before it ended so, and each queue's numbers jump.
+pub(crate) fn start_meta(run: u32, jump: u64, before: End) -> Vec<u8> {
     let mut out = Vec::new();
     let batch = open(&mut out, code::BATCH, 0, 0, 0);
     put_u64(&mut out, 0);
@@ -125,6 +144,12 @@ pub(crate) fn start_meta(run: u32, jump: u64) -> Vec<u8> {
     let start = open(&mut out, code::META, meta::START, 0, 0);
     put_u64(&mut out, u64::from(run));
     put_u64(&mut out, jump);
+    let (crashed, at_ms) = match before {
+        End::Stop => (0, 0),
+        End::Crash(at_ms) => (1, at_ms),
+    };
+    put_u64(&mut out, crashed);
+    put_u64(&mut out, at_ms);
     close(&mut out, start);
     out
 }
@@ -210,6 +235,11 @@ fn put_op(out: &mut Vec<u8>, op: &Op, pieces: &[Bytes], starts: &[usize]) {
             put_u64(out, queue.0);
             put_u64(out, *first);
             put_u32(out, *count);
+            close(out, start);
+        }
+        Op::ExactMark { queue, first, last, at_ms } => {
+            let start = open(out, code::EXACT_MARK, 0, 0, 0);
+            [queue.0, *first, *last, *at_ms].into_iter().for_each(|n| put_u64(out, n));
             close(out, start);
         }
         Op::QueueCreate { id, name, settings, reserved } => {
@@ -323,6 +353,12 @@ pub(crate) enum Record<'a> {
         first: Sequence,
         count: u32,
     },
+    ExactMark {
+        queue: QueueId,
+        first: Sequence,
+        last: Sequence,
+        at_ms: u64,
+    },
     QueueCreate {
         id: QueueId,
         name: QueueName,
@@ -342,7 +378,9 @@ pub(crate) enum Record<'a> {
     },
     Start {
         jump: u64,
+        before: End,
     },
+    Stop,
 }
 
 /// A count, and for each range two varints.
@@ -443,6 +481,9 @@ fn decode(code: u8, flags: u8, body: &[u8]) -> Result<Record<'_>, Malformed> {
             overlay: Box::new(overlay(&mut r)?),
         },
         code::DISPATCH_MARK => Record::DispatchMark { queue: QueueId(r.u64()?), first: r.u64()?, count: r.u32()? },
+        code::EXACT_MARK => {
+            Record::ExactMark { queue: QueueId(r.u64()?), first: r.u64()?, last: r.u64()?, at_ms: r.u64()? }
+        }
         code::META => match flags {
             meta::QUEUE_CREATE => {
                 let (id, reserved) = (QueueId(r.u64()?), r.u64()?);
@@ -453,8 +494,12 @@ fn decode(code: u8, flags: u8, body: &[u8]) -> Result<Record<'_>, Malformed> {
             meta::RESERVE => Record::Reserve { queue: QueueId(r.u64()?), up_to: r.u64()? },
             meta::START => {
                 let _run = r.u64()?;
-                Record::Start { jump: r.u64()? }
+                let jump = r.u64()?;
+                // Version 1 did not say how the run before had ended.
+                let (crashed, at_ms) = if r.is_empty() { (1, 0) } else { (r.u64()?, r.u64()?) };
+                Record::Start { jump, before: if crashed == 0 { End::Stop } else { End::Crash(at_ms) } }
             }
+            meta::STOP => Record::Stop,
             _ => return Err(Malformed),
         },
         _ => return Err(Malformed),
@@ -498,6 +543,7 @@ pub(crate) fn overlay(r: &mut Reader<'_>) -> Result<Overlay, Malformed> {
             reason: match reason {
                 1 => Reason::Rejected,
                 2 => Reason::DeliveryLimit,
+                3 => Reason::BrokerCrash,
                 _ => return Err(Malformed),
             },
             detail: r.text()?.into(),
@@ -572,6 +618,7 @@ mod tests {
         batch.push(Op::QueueChange { id: Q, settings });
         batch.push(Op::QueueDelete { id: Q });
         batch.push(Op::Reserve { queue: Q, up_to: 1 << 41 });
+        batch.push(Op::ExactMark { queue: Q, first: 7, last: 9, at_ms: 1 << 42 });
         batch
     }
 
@@ -632,7 +679,31 @@ mod tests {
         }
         assert_eq!(found[13], format!("QueueDelete {{ id: QueueId({q}) }}"));
         assert_eq!(found[14], format!("Reserve {{ queue: QueueId({q}), up_to: {} }}", 1u64 << 41));
-        assert_eq!(found.len(), 15);
+        let mark = format!("ExactMark {{ queue: QueueId({q}), first: 7, last: 9, at_ms: {} }}", 1u64 << 42);
+        assert_eq!(found[15], mark);
+        assert_eq!(found.len(), 16);
+    }
+
+    #[test]
+    fn starts_and_stops_come_back_and_a_start_of_version_1_follows_a_crash() {
+        fn read(meta: &[u8]) -> Option<Record<'_>> {
+            let mut records = Records::new(meta);
+            let mut last = None;
+            while let Some(record) = records.next().unwrap() {
+                last = Some(record);
+            }
+            last
+        }
+        assert!(matches!(read(&stop_meta()), Some(Record::Stop)));
+        for end in [End::Stop, End::Crash(0), End::Crash(u64::MAX)] {
+            let meta = start_meta(7, 8, end);
+            assert!(matches!(read(&meta), Some(Record::Start { jump: 8, before }) if before == end), "{end:?}");
+        }
+        let mut old = start_meta(7, 8, End::Stop);
+        old.truncate(old.len() - 16);
+        let at = old.len() - 20;
+        old[at..at + 4].copy_from_slice(&24u32.to_le_bytes());
+        assert!(matches!(read(&old), Some(Record::Start { jump: 8, before: End::Crash(0) })));
     }
 
     #[test]
@@ -677,7 +748,7 @@ mod tests {
 
     #[test]
     fn reserved_codes_are_of_another_version() {
-        for code in [4, 6, 8, 15, 23, 24, 63, 65, 255] {
+        for code in [4, 6, 8, 15, 23, 25, 63, 65, 255] {
             let mut record = vec![0; 16];
             record[0] = code;
             record[4] = 16;

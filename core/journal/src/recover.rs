@@ -14,8 +14,8 @@ use crate::fold::Fold;
 use crate::index::{Index, Place};
 use crate::io::{BlockingDisk, Dir, DiskOp, FileName, IoDone, IoError, IoErrorKind, Slot};
 use crate::log::{Beginning, Log, Options};
-use crate::record::start_meta;
-use crate::segment::{HeaderState, SegmentHeader, VERSION, decode_store, encode_store};
+use crate::record::{End, start_meta, stop_meta};
+use crate::segment::{HeaderState, KNOWN, SegmentHeader, decode_store, encode_store};
 use crate::supply::Supply;
 use bytes::Bytes;
 use packhorse_model::{LargeId, Now};
@@ -44,6 +44,8 @@ pub struct Recovery {
 pub struct Report {
     /// Entries of all queues.
     pub messages: u64,
+    /// Entries among them that may have been with a consumer when the process died.
+    pub suspects: u64,
     /// Queues.
     pub queues: u64,
     /// Blocks read.
@@ -93,7 +95,7 @@ pub fn recover(disk: &mut dyn BlockingDisk, options: &Options, now: Now) -> Resu
     }
     let mut scan = Scan::new(&mut disk, &found.segments[tail_at..], fold, covered.as_ref());
     scan.run()?;
-    let Scan { fold, number, chain, time, torn, blocks, bytes: tail_bytes, ends, .. } = scan;
+    let Scan { fold, number, chain, time, stopped, torn, blocks, bytes: tail_bytes, ends, .. } = scan;
     let mut fold = fold;
 
     let run = found.run.max(covered.map_or(0, |h| h.run)) + 1;
@@ -114,7 +116,11 @@ pub fn recover(disk: &mut dyn BlockingDisk, options: &Options, now: Now) -> Resu
         }
         None => 0,
     };
-    let meta = start_meta(run, RESERVE);
+    let before = match (stopped, time) {
+        (true, _) => End::Stop,
+        (false, time) => End::Crash(time.map_or(0, |(broker_ms, _)| broker_ms)),
+    };
+    let meta = start_meta(run, RESERVE, before);
     let length = (HEADER + meta.len()) as u64;
     let (mut active, steps) = supply.plan(block::padded(length), number, true, Some(FIRST_BYTES));
     for step in steps {
@@ -169,9 +175,9 @@ pub fn recover(disk: &mut dyn BlockingDisk, options: &Options, now: Now) -> Resu
     let orphans = set_aside_orphans(&mut disk, &fold)?;
 
     let mut index = Index::new(options.seed);
-    let queues = fold.names().len() as u64;
+    let (queues, suspects) = (fold.names().len() as u64, fold.suspects());
     let (recovered, messages) = fold.finish(&mut index, options.shards);
-    let report = Report { messages, queues, blocks, bytes, torn, orphans };
+    let report = Report { messages, suspects, queues, blocks, bytes, torn, orphans };
     let seed = draw.next();
     let checkpoints = Checkpointer::new(options.checkpoints, seed, summary, kept.exist, tail_bytes, now.mono_us);
     let log = Log::new(Beginning {
@@ -228,7 +234,7 @@ impl Disk<'_> {
 
 /// Reads the store's identity, or makes a new store in an empty directory.
 fn find_store(disk: &mut Disk<'_>, draw: &mut Draw) -> Result<[u8; 16], JournalError> {
-    let known = || format!("format {VERSION}");
+    let known = || KNOWN.to_string();
     for dir in Dir::ALL {
         disk.run(DiskOp::CreateDir { dir })?;
     }
@@ -289,15 +295,20 @@ impl Checkpoint {
     fn find(disk: &mut Disk<'_>, store: [u8; 16]) -> Result<Checkpoint, JournalError> {
         let mut found = Checkpoint { newest: None, exist: [false; 2] };
         let mut headers = Vec::new();
+        // One that cannot be read is as good as one that is not whole, if there is another.
+        let mut unread = None;
         for (name, size) in disk.list(Dir::Root)? {
             let FileName::Checkpoint(slot) = name else { continue };
             found.exist[slot as usize] = true;
-            // As with segments: what an earlier process left is made safe, and what is not on the medium is not believed.
-            disk.run(DiskOp::Sync { name })?;
-            disk.run(DiskOp::Uncache { name })?;
-            let bytes = disk.read(name, 0, UNIT as u32)?;
-            let other =
-                |found| JournalError::OtherFormat { file: name.to_string(), found, known: format!("format {VERSION}") };
+            let bytes = match read_header(disk, name) {
+                Ok(bytes) => bytes,
+                Err(fault @ JournalError::Fault { .. }) => {
+                    unread = Some(fault);
+                    continue;
+                }
+                Err(other) => return Err(other),
+            };
+            let other = |found| JournalError::OtherFormat { file: name.to_string(), found, known: KNOWN.into() };
             match Header::decode(&bytes) {
                 None => {}
                 Some(Err(version)) => return Err(other(format!("format {version}"))),
@@ -313,7 +324,14 @@ impl Checkpoint {
             if header.length > size.saturating_sub(UNIT) {
                 continue;
             }
-            let bytes = read_all(disk, FileName::Checkpoint(slot), UNIT, header.length)?;
+            let bytes = match read_all(disk, FileName::Checkpoint(slot), UNIT, header.length) {
+                Ok(bytes) => bytes,
+                Err(fault @ JournalError::Fault { .. }) => {
+                    unread = Some(fault);
+                    continue;
+                }
+                Err(other) => return Err(other),
+            };
             let Some(sections) = checkpoint::sections(&header, &bytes) else { continue };
             let mut fold = Fold::default();
             if let Ok(held) = fold.load(header.next_queue, &sections) {
@@ -321,7 +339,10 @@ impl Checkpoint {
                 break;
             }
         }
-        Ok(found)
+        match (&found.newest, unread) {
+            (None, Some(fault)) => Err(fault),
+            _ => Ok(found),
+        }
     }
 
     /// Ends the start when a checkpoint is needed that is not there.
@@ -339,6 +360,14 @@ impl Checkpoint {
         }
         Ok(())
     }
+}
+
+/// A checkpoint's header. As with segments: what an earlier process left is made safe, and what is not on the medium is not
+/// believed.
+fn read_header(disk: &mut Disk<'_>, name: FileName) -> Result<Bytes, JournalError> {
+    disk.run(DiskOp::Sync { name })?;
+    disk.run(DiskOp::Uncache { name })?;
+    disk.read(name, 0, UNIT as u32)
 }
 
 /// Bytes of a file, however many.
@@ -499,7 +528,7 @@ impl Files {
                     return Err(JournalError::OtherFormat {
                         file: name.to_string(),
                         found: format!("format {found}"),
-                        known: format!("format {VERSION}"),
+                        known: KNOWN.into(),
                     });
                 }
                 HeaderState::Damaged if in_pool => {
@@ -588,6 +617,8 @@ struct Scan<'a, 'd> {
     unproved: VecDeque<Unproved>,
     /// Broker and wall time of the last block.
     time: Option<(u64, i64)>,
+    /// The last block ends a run in order.
+    stopped: bool,
     /// Where block `number` should have been.
     stop: (usize, u64),
     torn: Option<(String, u64)>,
@@ -614,6 +645,7 @@ impl<'a, 'd> Scan<'a, 'd> {
             durable: cut.max(checkpoint.map_or(0, |h| h.seen)),
             unproved: VecDeque::new(),
             time: checkpoint.map(|h| (h.broker_ms, h.wall_ms)),
+            stopped: checkpoint.is_some_and(|h| h.stopped),
             stop: (0, first),
             torn: None,
             blocks: 0,
@@ -686,6 +718,7 @@ impl<'a, 'd> Scan<'a, 'd> {
         let id = self.segments[block.segment].header.id;
         self.fold.apply(&block.meta, content_of(id, block)).map_err(|_| unknown_record(id, block.number))?;
         self.time = Some((block.header.broker_ms, block.header.wall_ms));
+        self.stopped = block.meta == stop_meta();
         self.blocks += 1;
         Ok(())
     }
@@ -758,7 +791,7 @@ fn unknown_record(segment: u32, block: u64) -> JournalError {
     JournalError::OtherFormat {
         file: FileName::Segment(segment).to_string(),
         found: format!("a record of another version in block {block}"),
-        known: format!("format {VERSION}"),
+        known: KNOWN.into(),
     }
 }
 

@@ -3,8 +3,12 @@
 use crate::block::UNIT;
 use crate::bytes_io::{Reader, crc, pad_to, put_u32, put_u64};
 
-/// The version of all formats in a data directory.
-pub(crate) const VERSION: u32 = 1;
+/// The version of all formats in a data directory: what is written.
+pub(crate) const VERSION: u32 = 2;
+/// What can be read.
+pub(crate) const READS: core::ops::RangeInclusive<u32> = 1..=VERSION;
+/// … in words.
+pub(crate) const KNOWN: &str = "formats 1 and 2";
 
 const SEGMENT_MAGIC: &[u8; 8] = b"phSEGMNT";
 const STORE_MAGIC: &[u8; 8] = b"phSTORE\n";
@@ -84,7 +88,7 @@ impl SegmentHeader {
         if magic != SEGMENT_MAGIC || sum != crc(0, &bytes[..SUMMED]) {
             return None;
         }
-        if version != VERSION || u64::from(unit) != UNIT {
+        if !READS.contains(&version) || u64::from(unit) != UNIT {
             return Some(HeaderState::Version(version));
         }
         Some(HeaderState::Valid(SegmentHeader { store, id, salt, run, cut: flags & 1 != 0, first, size, covers }))
@@ -110,7 +114,7 @@ pub(crate) fn decode_store(bytes: &[u8]) -> Result<[u8; 16], String> {
         return Err("no Packhorse store".into());
     }
     let version = r.u32().map_err(|_| "a cut-off header")?;
-    if version != VERSION {
+    if !READS.contains(&version) {
         return Err(format!("format {version}"));
     }
     let uuid = r.take(16).map_err(|_| "a cut-off header")?;
@@ -151,8 +155,8 @@ mod tests {
         assert_eq!(SegmentHeader::decode(&bytes), HeaderState::Version(9));
         let mut store = encode_store([1; 16]);
         assert_eq!(decode_store(&store), Ok([1; 16]));
-        store[8] = 2;
-        assert_eq!(decode_store(&store), Err("format 2".into()));
+        store[8] = 3;
+        assert_eq!(decode_store(&store), Err("format 3".into()));
         assert!(decode_store(b"hello").is_err());
         assert!(decode_store(&encode_store([1; 16])[..20]).is_err());
     }

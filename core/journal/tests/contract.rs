@@ -41,6 +41,11 @@ impl StoreUnderTest for Journal {
         let mode = [CrashMode::Lose, CrashMode::Torn(512), CrashMode::Torn(4096), CrashMode::Kill][seed as usize % 4];
         open(self.sim.disk().crash(mode, seed), shards)
     }
+
+    fn pass(&mut self, ms: u64) -> bool {
+        self.sim.advance(self.sim.now().mono_us + ms * 1000);
+        true
+    }
 }
 
 packhorse_store::contract_tests!(|shards| open(SimDisk::new(u64::from(shards)), shards));

@@ -1,8 +1,8 @@
-//! A small store of format version 1, kept as files: it is read, and the same history still makes the same bytes.
+//! Small stores of each format version, kept as files: they are read, and the same history still makes the same bytes.
 #![cfg(feature = "sim")]
 
 use bytes::Bytes;
-use packhorse_journal::sim::{Sim, SimDisk};
+use packhorse_journal::sim::{CrashMode, Sim, SimDisk};
 use packhorse_journal::{Checkpoints, Dir, FileName, Options, Slot};
 use packhorse_model::{
     Content, ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, Now, Overlay, QueueId, QueueName,
@@ -10,7 +10,22 @@ use packhorse_model::{
 };
 use packhorse_store::{Batch, Event, LargeOp, Load, LoadLarge, Op, RESERVE, Recovered, RecoveredEntry, Store, Stored};
 
+/// What this version makes of [`history`].
 const FILES: [(FileName, &[u8]); 5] = [
+    (FileName::Store, include_bytes!("fixtures/v2/STORE")),
+    (FileName::Segment(1), include_bytes!("fixtures/v2/00000001.seg")),
+    (FileName::Segment(3), include_bytes!("fixtures/v2/00000003.seg")),
+    (FileName::Segment(5), include_bytes!("fixtures/v2/00000005.seg")),
+    (FileName::Large(0x1_0000_0001), include_bytes!("fixtures/v2/0000000100000001")),
+];
+
+const CHECKPOINTS: [(FileName, &[u8]); 2] = [
+    (FileName::Checkpoint(Slot::A), include_bytes!("fixtures/v2/ckpt.A")),
+    (FileName::Checkpoint(Slot::B), include_bytes!("fixtures/v2/ckpt.B")),
+];
+
+/// What version 1 made of the same, without exact marks, of two runs that were stopped.
+const FILES_1: [(FileName, &[u8]); 5] = [
     (FileName::Store, include_bytes!("fixtures/v1/STORE")),
     (FileName::Segment(1), include_bytes!("fixtures/v1/00000001.seg")),
     (FileName::Segment(2), include_bytes!("fixtures/v1/00000002.seg")),
@@ -18,7 +33,7 @@ const FILES: [(FileName, &[u8]); 5] = [
     (FileName::Large(0x1_0000_0001), include_bytes!("fixtures/v1/0000000100000001")),
 ];
 
-const CHECKPOINTS: [(FileName, &[u8]); 2] = [
+const CHECKPOINTS_1: [(FileName, &[u8]); 2] = [
     (FileName::Checkpoint(Slot::A), include_bytes!("fixtures/v1/ckpt.A")),
     (FileName::Checkpoint(Slot::B), include_bytes!("fixtures/v1/ckpt.B")),
 ];
@@ -69,7 +84,7 @@ fn settings() -> QueueSettings {
     QueueSettings { delivery_limit: 4, dead_letter: Some(QueueName::new("graveyard").unwrap()), ..Default::default() }
 }
 
-/// One record of each kind that is written today, over two starts.
+/// One record of each kind that is written today, over three starts: after nothing, a crash, and a stop.
 fn history(checkpoints: Checkpoints) -> SimDisk {
     let sim = open_with(SimDisk::new(1), checkpoints);
     let mut handle = sim.handle(ShardId(0));
@@ -104,6 +119,12 @@ fn history(checkpoints: Checkpoints) -> SimDisk {
     batch.push(Op::QueueCreate { id, name, settings: QueueSettings::default(), reserved: RESERVE });
     batch.push(Op::QueueDelete { id });
     handle.submit(batch);
+    sim.settle();
+    let sim = open_with(sim.disk().crash(CrashMode::Kill, 0), checkpoints);
+    let mut batch = Batch::default();
+    // The one that is left of those in the marked range.
+    batch.push(Op::ExactMark { queue: A, first: 2, last: 3, at_ms: 5 });
+    sim.handle(ShardId(0)).submit(batch);
     open_with(sim.stop(), checkpoints).stop()
 }
 
@@ -117,7 +138,7 @@ fn the_same_history_makes_the_same_checkpoints() {
     let disk = history(AT_STOP);
     same_bytes(&disk, &CHECKPOINTS);
     // And with them the same is found, though the log before them is not looked at.
-    check(open(disk), 3);
+    check(open(disk), 4, (5, None));
 }
 
 #[expect(clippy::disallowed_methods, reason = "new bytes are left beside the build for whoever makes a new version")]
@@ -130,30 +151,44 @@ fn same_bytes(disk: &SimDisk, files: &[(FileName, &[u8])]) {
         if written != kept {
             let path = format!("{}/{}", env!("CARGO_TARGET_TMPDIR"), name.to_string().replace('/', "-"));
             std::fs::write(&path, written).expect("the build's folder is writable");
-            panic!("{name} is no longer as version 1 wrote it: that needs a new version; the new bytes are in {path}");
+            panic!("{name} is no longer as version 2 wrote it: that needs a new version; the new bytes are in {path}");
         }
     }
 }
 
-#[test]
-fn version_1_is_read() {
+/// A disk with kept files.
+fn planted(files: &[(FileName, &[u8])]) -> SimDisk {
     let mut disk = SimDisk::new(1);
-    for (name, kept) in FILES {
+    for (name, kept) in files.iter().copied() {
         let mut content = kept.to_vec();
         if name.dir() == Dir::Journal {
             content.resize(16 * 1024, 0);
         }
         disk.plant(name, Some(content));
     }
-    check(open(disk.clone()), 3);
+    disk
+}
+
+#[test]
+fn version_2_is_read() {
+    check(open(planted(&FILES)), 4, (5, None));
+    check(open(planted(&[&FILES[..], &CHECKPOINTS].concat())), 4, (5, None));
+}
+
+#[test]
+fn version_1_is_read() {
+    let disk = planted(&FILES_1);
+    // What lies in a marked range is suspected: version 1 did not say how a run ended.
+    check(open(disk.clone()), 3, (4, Some(0)));
+    check(open(planted(&[&FILES_1[..], &CHECKPOINTS_1].concat())), 3, (4, Some(0)));
     // A program that takes checkpoints goes on with it.
     let disk = open_with(disk, AT_STOP).stop();
     assert!(disk.content(FileName::Checkpoint(Slot::A)).is_some());
-    check(open_with(disk, AT_STOP), 4);
+    check(open_with(disk, AT_STOP), 4, (4, None));
 }
 
-/// What the history leaves, seen by this start.
-fn check(sim: Sim, run: u64) {
+/// What the history leaves, seen by this start. `marked`: earlier deliveries and crashes of what lies in the marked range.
+fn check(sim: Sim, run: u64, marked: (u32, Option<u32>)) {
     let mut handle = sim.handle(ShardId(0));
     assert_eq!(handle.run(), run);
     let mut found = Vec::new();
@@ -165,24 +200,24 @@ fn check(sim: Sim, run: u64) {
         next: reserved - RESERVE,
         reserved,
     };
-    let entry = |queue, sequence, priority, length, marked, numbers: (u32, u32), overlay| {
+    let entry = |queue, sequence, priority, length, suspect, numbers: (u32, u32), overlay| {
         let content = match length {
             Some(length) => Content::Body(packhorse_model::Resident { buffer: 0, offset: 0, length }),
             None => Content::Large { id: LARGE, length: 70_000 },
         };
         let (key, head) = (EntryKey { queue, sequence }, head(priority));
         let (deliveries, attempts) = numbers;
-        Recovered::Entry(Box::new(RecoveredEntry { key, head, content, deliveries, attempts, marked, overlay }))
+        Recovered::Entry(Box::new(RecoveredEntry { key, head, content, deliveries, attempts, suspect, overlay }))
     };
     let expected = [
         // Each start has reserved numbers, this one among them.
         queue(A, "orders", run * RESERVE),
         queue(B, "graveyard", (run + 2) * RESERVE),
         Recovered::NextQueueId(QueueId(4)),
-        entry(A, 2, 4, Some(6), true, (3, 2), None),
-        entry(A, 4, 9, Some(6), false, (0, 0), None),
-        entry(A, 5, 4, None, false, (0, 0), None),
-        entry(B, 0, 4, Some(6), false, (4, 4), Some(overlay())),
+        entry(A, 2, 4, Some(6), marked.1, (marked.0, 2), None),
+        entry(A, 4, 9, Some(6), None, (0, 0), None),
+        entry(A, 5, 4, None, None, (0, 0), None),
+        entry(B, 0, 4, Some(6), None, (4, 4), Some(overlay())),
     ];
     assert_eq!(found, expected);
     for (queue, level, body) in [(A, 4, "body 2"), (A, 9, "body 4"), (B, 4, "body 1")] {

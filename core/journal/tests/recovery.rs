@@ -245,7 +245,10 @@ fn strangers_files_are_named() {
     let mut disk = stopped();
     disk.plant(FileName::Store, Some(b"something else entirely".to_vec()));
     let error = start(disk).err().expect("it is refused");
-    assert!(error.to_string().starts_with("STORE holds no Packhorse store, this program reads format 1"), "{error}");
+    assert!(
+        error.to_string().starts_with("STORE holds no Packhorse store, this program reads formats 1 and 2;"),
+        "{error}"
+    );
 
     let mut disk = stopped();
     disk.plant(FileName::Store, None);

@@ -111,6 +111,8 @@ pub enum Reason {
     Rejected = 1,
     /// It reached the queue's delivery limit.
     DeliveryLimit = 2,
+    /// The process died right after it had been delivered, several times in a row.
+    BrokerCrash = 3,
 }
 
 impl Reason {
@@ -119,6 +121,7 @@ impl Reason {
         match self {
             Reason::Rejected => "rejected",
             Reason::DeliveryLimit => "delivery-limit",
+            Reason::BrokerCrash => "broker-crash",
         }
     }
 }

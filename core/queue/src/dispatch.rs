@@ -35,6 +35,8 @@ impl Queue {
     /// True: there is more to do at once; call again in the next turn.
     pub fn dispatch(&mut self, turn: &mut Turn<'_>, budget: u32, out: &mut Vec<Effect>) -> bool {
         let mut work = budget;
+        self.suspects.tick(turn.now.mono_us);
+        self.quarantine(turn, out);
         self.offer_again(turn, out);
         if !self.take_back(&mut work, turn, out) || !self.purge(&mut work, turn, out) {
             return true;
@@ -70,31 +72,46 @@ impl Queue {
     }
 
     fn offer(&mut self, index: u32, turn: &mut Turn<'_>, out: &mut Vec<Effect>) -> Offer {
+        if self.suspects.wait() {
+            return Offer::Nothing;
+        }
         for level in (0..10u8).rev() {
             let Some((sequence, place)) = self.candidate(index, level) else { continue };
             let (sequence, place) = self.perhaps_swapped(level, sequence, place);
             let slot = self.list(level).slot(place);
             let (held, persistent) = (slot.packed.has(Flag::Held), slot.packed.persistent());
-            let resident = slot.packed.resident(turn.oldest_resident);
+            let (resident, history) = (slot.packed.resident(turn.oldest_resident), slot.packed.history);
             if held {
                 if self.held_by(turn) {
                     turn.batch.require_flush();
                 }
                 return Offer::Nothing;
             }
-            let marked = !persistent || self.marks.cover(sequence);
-            if !marked && self.mark(sequence, turn) {
-                turn.batch.require_flush();
-            }
+            let suspect = self.suspected(sequence, history);
             if !resident {
                 self.load(level, sequence, out);
             }
+            let marked = if suspect {
+                // Only when nothing else keeps it: its mark is to tell when it went.
+                resident && self.vouch(level, sequence, history, turn)
+            } else {
+                let marked = !persistent || self.marks.cover(sequence);
+                if !marked && self.mark(sequence, turn) {
+                    turn.batch.require_flush();
+                }
+                marked
+            };
             if !resident || !marked {
                 return Offer::Nothing;
             }
+            let settles = !self.consumers.get(index).pre_settled;
             self.give(index, level, place, turn, out);
+            if suspect && settles {
+                self.gave_suspect(level, sequence, history, turn);
+            }
             self.load_ahead(level, sequence, turn.oldest_resident, out);
             if persistent
+                && !suspect
                 && let Some(next) = self.marks.next_range(sequence)
                 && self.counts.of(State::Available) > 0
                 && !self.marks.cover(next)

@@ -53,12 +53,14 @@ pub enum Event {
     Acknowledge,
     /// It comes back; the application did not see it.
     ReturnUnseen,
-    /// It comes back unseen, with annotations added.
+    /// It comes back unseen, with annotations added, or free of suspicion.
     ReturnModified,
     /// It comes back; the application saw it.
     ReturnSeen,
     /// It comes back from a lost consumer; the application may have seen it, but was not working on it.
     ReturnLost,
+    /// It has killed the process too often: nobody gets it any more.
+    Quarantine,
     /// It is to go to the dead-letter queue, and there is no room.
     Postpone,
     /// The record that moves it to the dead-letter queue is written.
@@ -142,7 +144,7 @@ impl State {
 
 impl Event {
     /// All events.
-    pub const ALL: [Event; 12] = [
+    pub const ALL: [Event; 13] = [
         Event::Durable,
         Event::Abandon,
         Event::Dispatch,
@@ -151,6 +153,7 @@ impl Event {
         Event::ReturnModified,
         Event::ReturnSeen,
         Event::ReturnLost,
+        Event::Quarantine,
         Event::Postpone,
         Event::DeadLetter,
         Event::Damage,
@@ -175,6 +178,8 @@ pub fn transition(state: State, event: Event) -> Result<Transition, Illegal> {
         (S::Acquired, E::ReturnModified) => back(0, 0),
         (S::Acquired, E::ReturnSeen) => back(1, 1),
         (S::Acquired, E::ReturnLost) => back(1, 0),
+        // Until the dead-letter queue has it.
+        (S::Available, E::Quarantine) => to(S::Scheduled),
         (S::Acquired, E::Postpone) => to(S::Scheduled),
         (S::Acquired | S::Scheduled, E::DeadLetter) => gone(Reason::DeadLettered, Record::Relocate),
         // Found by reading ahead: before it is given to anyone, or while another reading had it delivered already.

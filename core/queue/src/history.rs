@@ -3,6 +3,7 @@
 //! Must not know: lists, states. Histories live in chunks that never move; freed ones are used again, so that a steady flow
 //! allocates nothing. The deliveries of one consumer are chained oldest first.
 
+use crate::suspects::Doubt;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use packhorse_model::{Overlay, Sequence};
@@ -26,13 +27,18 @@ pub(crate) struct History {
     previous: u32,
     next: u32,
     pub(crate) level: u8,
+    pub(crate) doubt: Doubt,
+    /// Of a suspect: in how many crashes in a row it had just been dispatched.
+    pub(crate) crashes: u8,
+    /// When its mark became durable, seconds.
+    pub(crate) marked_s: u32,
     pub(crate) overlay: Option<Box<Overlay>>,
 }
 
 impl History {
     /// Whether it says more than "never delivered".
     pub(crate) fn matters(&self) -> bool {
-        self.deliveries != 0 || self.attempts != 0 || self.overlay.is_some()
+        self.deliveries != 0 || self.attempts != 0 || self.overlay.is_some() || self.doubt != Doubt::No
     }
 }
 
@@ -64,6 +70,9 @@ impl Histories {
             previous: NONE,
             next: NONE,
             level,
+            doubt: Doubt::No,
+            crashes: 0,
+            marked_s: 0,
             overlay: None,
         };
         if self.free != NONE {

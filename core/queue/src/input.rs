@@ -13,6 +13,8 @@ use packhorse_store::{Batch, Load, Loaded, RecoveredEntry, Stored, Ticket};
 pub struct Turn<'a> {
     /// The turn's time.
     pub now: Now,
+    /// The same as broker time, ms.
+    pub broker_ms: u64,
     /// The ticket that the turn's batch will get.
     pub ticket: Ticket,
     /// The turn's operations. The queue appends its own.

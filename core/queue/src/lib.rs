@@ -5,7 +5,7 @@
 //! else by [`Effect`]s. Must not know: protocols, sockets, shards, where bodies are kept. No clock, no I/O, no hashing order.
 //!
 //! Reading order: `entry` (states and the one function that changes them), `slot` (an entry in 48 bytes), `list` (one
-//! priority level), `history` (what only delivered entries need), `consumers`, then `queue` and its verbs.
+//! priority level), `history` (what only delivered entries need), `consumers`, then `queue` and its verbs; `suspects` last.
 #![no_std]
 
 extern crate alloc;
@@ -29,6 +29,7 @@ pub mod relocate;
 mod settle;
 mod slot;
 mod spill;
+pub mod suspects;
 
 pub use consumers::ConsumerId;
 pub use counts::Stats;

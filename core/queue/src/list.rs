@@ -104,6 +104,12 @@ impl List {
         self.chunks.get(place.chunk)?.slots.get(place.slot)
     }
 
+    /// The entries at and above `sequence`, gone or not, in order.
+    pub(crate) fn from(&self, sequence: Sequence) -> impl Iterator<Item = &Slot> {
+        let Place { chunk, slot } = self.lower_bound(sequence);
+        self.chunks.range(chunk.min(self.chunks.len())..).flat_map(|c| &c.slots).skip(slot)
+    }
+
     /// All entries that are not gone, in order.
     pub(crate) fn live(&self) -> impl Iterator<Item = &Slot> {
         self.chunks.iter().flat_map(|c| &c.slots).filter(|s| s.packed.state() != State::Gone)

@@ -78,11 +78,6 @@ impl Marks {
         Some((range + 1) * RANGE)
     }
 
-    /// A mark of an earlier run covers this entry.
-    pub(crate) fn recovered(&mut self, sequence: Sequence) {
-        self.durable.insert(sequence / RANGE);
-    }
-
     pub(crate) fn durable(&mut self, up_to: Ticket) {
         while let Some(&(ticket, first, count)) = self.pending.front()
             && ticket <= up_to

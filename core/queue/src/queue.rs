@@ -13,6 +13,7 @@ use crate::list::{List, Place};
 use crate::marks::Marks;
 use crate::relocate::Doomed;
 use crate::slot::{Flag, Packed, Slot};
+use crate::suspects::{Doubt, Suspects};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use packhorse_model::{Content, Head, Overlay, Planted, QueueId, QueueName, QueueSettings, Sequence, planted};
@@ -58,7 +59,8 @@ pub struct Queue {
     pub(crate) exclusions: Exclusions,
     pub(crate) counts: Counts,
     pub(crate) marks: Marks,
-    /// Entries that came back and wait for their record: ticket, level, number. Tickets ascend.
+    pub(crate) suspects: Suspects,
+    /// Entries that wait for their record, because they came back or are suspects: ticket, level, number. Tickets ascend.
     held: VecDeque<(Ticket, u8, Sequence)>,
     /// Entries on their way to the dead-letter queue.
     pub(crate) doomed: BTreeMap<(u8, Sequence), Doomed>,
@@ -95,6 +97,7 @@ impl Queue {
             exclusions: Exclusions::default(),
             counts: Counts::default(),
             marks: Marks::default(),
+            suspects: Suspects::default(),
             held: VecDeque::new(),
             doomed: BTreeMap::new(),
             damaged: BTreeSet::new(),
@@ -167,10 +170,11 @@ impl Queue {
 
     /// The monotonic time, µs, at which [`Queue::dispatch`] has something to do even if nothing else happens.
     pub fn next_deadline(&self) -> Option<u64> {
+        let alone = self.suspects.next_deadline();
         if self.doomed.is_empty() {
-            return None;
+            return alone;
         }
-        self.doomed.values().filter_map(|d| d.retry_at_us).min()
+        self.doomed.values().filter_map(|d| d.retry_at_us).chain(alone).min()
     }
 
     /// Its figures.
@@ -352,25 +356,27 @@ impl Queue {
             // It may have been purged meanwhile.
             if let Some(place) = self.find(level, sequence) {
                 self.list_mut(level).slot_mut(place).packed.set(Flag::Held, false);
+                if sequence < self.suspects.below {
+                    self.mark_durable(place, level, turn);
+                }
             }
         }
     }
 
     fn on_recovered(&mut self, entry: RecoveredEntry) {
-        let RecoveredEntry { key, head, content, deliveries, attempts, marked, overlay } = entry;
+        let RecoveredEntry { key, head, content, deliveries, attempts, suspect, overlay } = entry;
         let (level, sequence) = (head.level(), key.sequence);
         let mut packed = Packed::new(head, content, State::birth(false));
         packed.set(Flag::Stored, true);
         packed.set(Flag::Overlay, overlay.is_some());
-        if marked {
-            self.marks.recovered(sequence);
-        }
-        if marked || deliveries > 0 || attempts > 0 || overlay.is_some() {
+        if suspect.is_some() || deliveries > 0 || attempts > 0 || overlay.is_some() {
             let history = self.histories.add(level, sequence);
             let h = self.histories.get_mut(history);
-            // Perhaps it was delivered before the crash without a record of it.
-            (h.deliveries, h.attempts, h.overlay) = (deliveries + u32::from(marked), attempts, overlay);
+            (h.deliveries, h.attempts, h.overlay) = (deliveries, attempts, overlay);
             packed.history = history;
+            if let Some(crashes) = suspect {
+                self.recovered_suspect(level, sequence, history, crashes);
+            }
         }
         self.counts.recovered(packed.length());
         self.next = self.next.max(sequence + 1);
@@ -402,6 +408,7 @@ impl Queue {
                 let h = self.histories.get_mut(history);
                 h.deliveries = h.deliveries.saturating_add(transition.deliveries);
                 h.attempts = h.attempts.saturating_add(transition.attempts);
+                (h.doubt, h.crashes) = (Doubt::No, 0);
                 if stored && persistent {
                     slot.packed.set(Flag::Held, true);
                     self.held.push_back((turn.ticket, level, sequence));
@@ -450,6 +457,13 @@ impl Queue {
             Ok(transition) => transition,
             Err(illegal) => panic!("queue {}: {illegal}", self.name),
         }
+    }
+
+    /// An entry that is ready waits for a record in this turn's batch.
+    pub(crate) fn hold(&mut self, level: u8, sequence: Sequence, turn: &Turn<'_>) {
+        let place = self.find(level, sequence).expect("what is ready is in its list");
+        self.list_mut(level).slot_mut(place).packed.set(Flag::Held, true);
+        self.held.push_back((turn.ticket, level, sequence));
     }
 
     /// Whether the record that holds this entry back is in this turn's batch.

@@ -18,6 +18,9 @@ use packhorse_store::Op;
 /// How long an entry that the dead-letter queue could not take waits before it is offered again, µs.
 pub const RETRY_US: u64 = 1_000_000;
 
+/// The words of a dead letter whose reason is `broker-crash`.
+pub(crate) const BROKEN: &str = "the broker died right after it had been delivered, three times in a row";
+
 /// An entry on its way to the dead-letter queue.
 #[derive(Debug)]
 pub(crate) struct Doomed {
@@ -52,8 +55,8 @@ impl Queue {
             detail: doomed.detail.clone(),
             address: self.name.clone(),
             sequence: key.sequence,
-            // The delivery that ended here counts.
-            deliveries: history.deliveries.saturating_add(1),
+            // The delivery that ended here counts; those that ended in a crash are counted.
+            deliveries: history.deliveries.saturating_add(u32::from(doomed.reason != Reason::BrokerCrash)),
         };
         let annotations = history.overlay.as_ref().map(|o| o.annotations.clone()).unwrap_or_default();
         let mut head = packed.head();

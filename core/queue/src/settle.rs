@@ -83,6 +83,10 @@ impl Queue {
         let history = self.histories.get_mut(index);
         let consumer = core::mem::replace(&mut history.consumer, NOBODY);
         self.histories.unlink(&mut self.consumers.get_mut(consumer).chain, index);
+        if self.suspects.wait() {
+            let sequence = self.list(level).slot(place).sequence;
+            self.suspects.back(level, sequence);
+        }
     }
 
     fn put_back(&mut self, key: DeliveryKey, place: Place, back: Return, turn: &mut Turn<'_>, out: &mut Vec<Effect>) {
@@ -107,6 +111,11 @@ impl Queue {
             self.consumers.make_choosy(consumer);
         }
         let matters = back.event != Event::ReturnUnseen || self.histories.get(index).matters();
+        // That a suspect came back must be known after a crash, or it would be blamed.
+        let event = match back.event {
+            Event::ReturnUnseen if self.suspected(key.sequence, index) => Event::ReturnModified,
+            event => event,
+        };
         let slot = self.list_mut(level).slot_mut(place);
         if back.undeliverable_here {
             slot.packed.set(Flag::Restricted, true);
@@ -118,7 +127,7 @@ impl Queue {
             slot.packed.history = NONE;
             self.histories.remove(index);
         }
-        self.must(level, place, back.event, turn);
+        self.must(level, place, event, turn);
     }
 
     /// Takes back what consumers that left still hold, oldest first, as far as `work` goes; true when nothing is left. The

@@ -14,6 +14,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 const LIMIT: u32 = 3;
 const ID: QueueId = QueueId(1);
 const RETRY_US: u64 = 1_000_000;
+/// Broker time at the start.
+const STARTED_MS: u64 = 70_000;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Is {
@@ -167,6 +169,7 @@ impl World {
     fn with<T>(&mut self, act: impl FnOnce(&mut Queue, &mut Turn<'_>, &mut Vec<Effect>) -> T) -> T {
         let mut turn = Turn {
             now: Now { mono_us: self.now_us, wall_ms: 0 },
+            broker_ms: STARTED_MS + self.now_us / 1000,
             ticket: Ticket(self.ticket),
             batch: &mut self.batch,
             oldest_resident: self.oldest_resident,

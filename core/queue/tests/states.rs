@@ -8,15 +8,15 @@ use std::path::Path;
 /// What each event (column) does in each state (row): `.` is illegal, otherwise the state after, `+1` for deliveries,
 /// `+1+1` for deliveries and attempts, and the record. Written by hand from `spec/entry.md`; not derived from the code.
 const TABLE: &str = "
-            Durable    Abandon         Dispatch  Acknowledge                ReturnUnseen  ReturnModified       ReturnSeen               ReturnLost             Postpone   DeadLetter                  Damage   Purge
-Staged      Available  Gone:Abandoned  .         .                          .             .                    .                        .                      .          .                           .        .
-Available   .          .               Acquired  .                          .             .                    .                        .                      .          .                           Damaged  Gone:Purged/Acknowledge
-Scheduled   .          .               .         .                          .             .                    .                        .                      .          Gone:DeadLettered/Relocate  Damaged  Gone:Purged/Acknowledge
-Acquired    .          .               .         Gone:Acknowledged/Acknowledge  Available  Available/Redeliver  Available+1+1/Redeliver  Available+1/Redeliver  Scheduled  Gone:DeadLettered/Relocate  .        .
-Removing    .          .               .         .                          .             .                    .                        .                      .          .                           .        .
-Moving      .          .               .         .                          .             .                    .                        .                      .          .                           .        .
-Damaged     .          .               .         .                          .             .                    .                        .                      .          .                           .        Gone:Purged/Acknowledge
-Gone        .          .               .         .                          .             .                    .                        .                      .          .                           .        .
+           Durable    Abandon         Dispatch  Acknowledge                    ReturnUnseen  ReturnModified       ReturnSeen               ReturnLost             Quarantine  Postpone   DeadLetter                  Damage   Purge
+Staged     Available  Gone:Abandoned  .         .                              .             .                    .                        .                      .           .          .                           .        .
+Available  .          .               Acquired  .                              .             .                    .                        .                      Scheduled   .          .                           Damaged  Gone:Purged/Acknowledge
+Scheduled  .          .               .         .                              .             .                    .                        .                      .           .          Gone:DeadLettered/Relocate  Damaged  Gone:Purged/Acknowledge
+Acquired   .          .               .         Gone:Acknowledged/Acknowledge  Available     Available/Redeliver  Available+1+1/Redeliver  Available+1/Redeliver  .           Scheduled  Gone:DeadLettered/Relocate  .        .
+Removing   .          .               .         .                              .             .                    .                        .                      .           .          .                           .        .
+Moving     .          .               .         .                              .             .                    .                        .                      .           .          .                           .        .
+Damaged    .          .               .         .                              .             .                    .                        .                      .           .          .                           .        Gone:Purged/Acknowledge
+Gone       .          .               .         .                              .             .                    .                        .                      .           .          .                           .        .
 ";
 
 fn cell(state: State, event: Event) -> String {
@@ -62,10 +62,11 @@ fn position(state: State, event: Event) -> (usize, usize) {
         Event::ReturnModified => 5,
         Event::ReturnSeen => 6,
         Event::ReturnLost => 7,
-        Event::Postpone => 8,
-        Event::DeadLetter => 9,
-        Event::Damage => 10,
-        Event::Purge => 11,
+        Event::Quarantine => 8,
+        Event::Postpone => 9,
+        Event::DeadLetter => 10,
+        Event::Damage => 11,
+        Event::Purge => 12,
     };
     (row, column)
 }

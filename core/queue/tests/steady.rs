@@ -57,7 +57,13 @@ impl Flow {
         for _ in 0..600 {
             batch.push(Op::QueueDelete { id: QueueId(0) });
         }
-        let mut turn = Turn { now: Now::default(), ticket: Ticket(self.ticket), batch: &mut batch, oldest_resident: 1 };
+        let mut turn = Turn {
+            now: Now::default(),
+            broker_ms: 0,
+            ticket: Ticket(self.ticket),
+            batch: &mut batch,
+            oldest_resident: 1,
+        };
         let before = ALLOCATIONS.load(Ordering::Relaxed);
         act(&mut self.queue, &mut turn, &mut self.out);
         let after = ALLOCATIONS.load(Ordering::Relaxed);

@@ -135,12 +135,13 @@ pub struct RecoveredEntry {
     pub head: Head,
     /// Its content's length or file.
     pub content: Content,
-    /// Earlier deliveries, durable value.
+    /// Earlier deliveries, those among them of which only marks tell that they may have been.
     pub deliveries: u32,
     /// Attempts.
     pub attempts: u32,
-    /// Whether a dispatch mark covers it: it may have been delivered before the crash without a record of it.
-    pub marked: bool,
+    /// `Some`: the process has died since it may have been delivered, and it has not come back from a delivery since: a suspect,
+    /// to be dispatched under [`crate::Op::ExactMark`]. In how many crashes in a row it had just been dispatched so.
+    pub suspect: Option<u32>,
     /// What was added since it was stored.
     pub overlay: Option<Box<Overlay>>,
 }

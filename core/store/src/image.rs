@@ -3,7 +3,7 @@
 //!
 //! Must not know: tickets, flushes, shards.
 
-use crate::{LargeOp, Load, Loaded, LoadedBody, Op, RESERVE, Recovered, RecoveredEntry, Stored};
+use crate::{BLAME_MS, LargeOp, Load, Loaded, LoadedBody, Op, RESERVE, Recovered, RecoveredEntry, Stored};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -21,6 +21,16 @@ struct Entry {
     deliveries: u32,
     attempts: u32,
     overlay: Option<Box<Overlay>>,
+    suspect: Option<Suspect>,
+}
+
+/// An entry that may have been with a consumer when the process died.
+#[derive(Clone, Copy, Debug, Default)]
+struct Suspect {
+    /// In how many crashes in a row it had just been dispatched.
+    crashes: u32,
+    /// Broker time of its exact mark in this run.
+    marked_ms: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -54,6 +64,25 @@ pub(crate) struct Image {
     files: BTreeMap<LargeId, File>,
 }
 
+impl Entry {
+    /// The process has ended. `marked`: it lies in a range from which something may have been dispatched.
+    fn survive(&mut self, marked: bool, crashed_ms: Option<u64>) {
+        // Suspects are never dispatched under the mark of a range.
+        let delivered = self.suspect.map_or(marked, |s| s.marked_ms.is_some());
+        self.deliveries = self.deliveries.saturating_add(u32::from(delivered));
+        self.suspect = match (crashed_ms, self.suspect) {
+            // A stop in order kills nobody.
+            (None, _) => None,
+            (Some(_), None) => marked.then(Suspect::default),
+            (Some(crashed), Some(Suspect { crashes, marked_ms })) => {
+                let to_blame = marked_ms.is_some_and(|at| crashed.saturating_sub(at) < BLAME_MS);
+                let crashes = if to_blame { crashes + 1 } else { 0 };
+                Some(Suspect { crashes, marked_ms: None })
+            }
+        };
+    }
+}
+
 impl Image {
     /// Applies one batch.
     pub(crate) fn apply(&mut self, ops: &[Op], pieces: &[Bytes]) {
@@ -79,8 +108,8 @@ impl Image {
                         Stuff::Large { id, length }
                     }
                 };
-                let entry =
-                    Entry { head: *head, content, volatile: *volatile, deliveries: 0, attempts: 0, overlay: None };
+                let (head, volatile) = (*head, *volatile);
+                let entry = Entry { head, content, volatile, deliveries: 0, attempts: 0, overlay: None, suspect: None };
                 if let Some(q) = self.queues.get_mut(queue) {
                     let before = q.entries.insert(*sequence, entry);
                     assert!(before.is_none(), "a number is drawn once");
@@ -95,7 +124,7 @@ impl Image {
             }
             Op::Redeliver { entry, deliveries, attempts, overlay } => {
                 if let Some(e) = self.entry(entry) {
-                    (e.deliveries, e.attempts) = (*deliveries, *attempts);
+                    (e.deliveries, e.attempts, e.suspect) = (*deliveries, *attempts, None);
                     if overlay.is_some() {
                         e.overlay.clone_from(overlay);
                     }
@@ -109,6 +138,7 @@ impl Image {
                         deliveries: *deliveries,
                         attempts: *attempts,
                         overlay: Some(overlay.clone()),
+                        suspect: None,
                         ..moved
                     };
                     let before = q.entries.insert(to.sequence, entry);
@@ -120,6 +150,12 @@ impl Image {
                     && *count > 0
                 {
                     q.marks.insert((*first, first + u64::from(*count) - 1));
+                }
+            }
+            Op::ExactMark { queue, first, last, at_ms } => {
+                let entries = self.queues.get_mut(queue).map(|q| q.entries.range_mut(*first..=*last));
+                for suspect in entries.into_iter().flatten().filter_map(|(_, e)| e.suspect.as_mut()) {
+                    suspect.marked_ms = Some(*at_ms);
                 }
             }
             Op::QueueCreate { id, name, settings, reserved } => {
@@ -188,10 +224,16 @@ impl Image {
         Some(Bytes::copy_from_slice(&file.bytes[from..to]))
     }
 
-    /// What a crash or a stop leaves for the next start, with that start's jump of the numbers.
-    pub(crate) fn start(&mut self) {
+    /// What a crash at this broker time or a stop in order (`None`) leaves for the next start, with that start's jump of the
+    /// numbers.
+    pub(crate) fn start(&mut self, crashed_ms: Option<u64>) {
         for queue in self.queues.values_mut() {
             queue.entries.retain(|_, e| !e.volatile);
+            let marks = core::mem::take(&mut queue.marks);
+            for (sequence, entry) in &mut queue.entries {
+                let marked = marks.iter().any(|(first, last)| (*first..=*last).contains(sequence));
+                entry.survive(marked, crashed_ms);
+            }
             queue.next = queue.reserved;
             queue.reserved += RESERVE;
         }
@@ -239,7 +281,7 @@ impl Image {
                     },
                     deliveries: e.deliveries,
                     attempts: e.attempts,
-                    marked: q.marks.iter().any(|(first, last)| (*first..=*last).contains(sequence)),
+                    suspect: e.suspect.map(|s| s.crashes),
                     overlay: e.overlay.clone(),
                 });
             }

@@ -73,11 +73,12 @@ impl Memory {
     /// A new store without any queue, at its first start, for this many shards. `auto`: what is submitted is durable at
     /// once; otherwise [`Memory::flush`] makes it so.
     pub fn new(shards: u16, auto: bool) -> Memory {
-        Memory::start(Image::default(), shards, auto, 1, 0)
+        let mut image = Image::default();
+        image.start(None);
+        Memory::over(image, shards, auto, 1, 0)
     }
 
-    fn start(mut image: Image, shards: u16, auto: bool, run: u64, started_at_ms: u64) -> Memory {
-        image.start();
+    fn over(image: Image, shards: u16, auto: bool, run: u64, started_at_ms: u64) -> Memory {
         let shards = (0..shards).map(|_| Shard::default()).collect();
         let world = World {
             image,
@@ -133,6 +134,11 @@ impl Memory {
     /// What is left after a crash, started again with this many shards. Of the batches that are not durable each shard
     /// keeps a prefix, which the seed chooses. Handles of this store stay what they were; they belong to a dead process.
     pub fn crash(&self, shards: u16, seed: u64) -> Memory {
+        let crashed_ms = self.world.borrow().now_ms;
+        self.end(shards, seed, Some(crashed_ms))
+    }
+
+    fn end(&self, shards: u16, seed: u64, crashed_ms: Option<u64>) -> Memory {
         let world = self.world.borrow();
         let mut image = world.image.clone();
         let mut kept: Vec<&Waiting> = Vec::new();
@@ -144,13 +150,14 @@ impl Memory {
         for waiting in kept {
             image.apply(&waiting.ops, &waiting.pieces);
         }
-        Memory::start(image, shards, world.auto, world.run + 1, world.now_ms)
+        image.start(crashed_ms);
+        Memory::over(image, shards, world.auto, world.run + 1, world.now_ms)
     }
 
     /// An orderly stop, and a start with this many shards.
     pub fn restart(&self, shards: u16) -> Memory {
         self.flush_all();
-        self.crash(shards, 0)
+        self.end(shards, 0, None)
     }
 }
 

@@ -54,7 +54,7 @@ pub enum Op {
         /// Last number.
         last: Sequence,
     },
-    /// An entry came back after a delivery that counts.
+    /// An entry came back after a delivery that counts, or a suspect after any delivery: it is a suspect no more.
     Redeliver {
         /// The entry.
         entry: EntryKey,
@@ -88,6 +88,18 @@ pub enum Op {
         first: Sequence,
         /// How many numbers.
         count: u32,
+    },
+    /// Suspects (`docs/decisions/0010-poison-guard.md`) of this range are about to be dispatched, and no others are. The range is
+    /// closed; numbers in it that name no suspect are no error.
+    ExactMark {
+        /// The queue.
+        queue: QueueId,
+        /// First number.
+        first: Sequence,
+        /// Last number.
+        last: Sequence,
+        /// Broker time, ms.
+        at_ms: u64,
     },
     /// A queue exists. Sequences below `reserved` may be drawn from now on.
     QueueCreate {
@@ -126,7 +138,7 @@ impl Op {
     /// company (`architecture.md` §2, "Settlements without a reply").
     pub fn urgent(&self) -> bool {
         match self {
-            Op::Acknowledge { .. } | Op::Redeliver { .. } | Op::DispatchMark { .. } => false,
+            Op::Acknowledge { .. } | Op::Redeliver { .. } | Op::DispatchMark { .. } | Op::ExactMark { .. } => false,
             Op::Enqueue { volatile, .. } => !volatile,
             Op::Relocate { .. }
             | Op::QueueCreate { .. }

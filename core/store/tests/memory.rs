@@ -7,13 +7,15 @@ use packhorse_store::{Memory, MemoryStore, Store};
 /// A memory store and its handles.
 struct UnderTest {
     memory: Memory,
+    now_ms: u64,
     handles: Vec<MemoryStore>,
 }
 
 impl UnderTest {
     fn over(memory: Memory, shards: u16) -> UnderTest {
+        let now_ms = memory.handle(ShardId(0)).started_at_ms();
         let handles = (0..shards).map(|shard| memory.handle(ShardId(shard))).collect();
-        UnderTest { memory, handles }
+        UnderTest { memory, now_ms, handles }
     }
 }
 
@@ -32,6 +34,12 @@ impl StoreUnderTest for UnderTest {
 
     fn crash(self, shards: u16, seed: u64) -> UnderTest {
         UnderTest::over(self.memory.crash(shards, seed), shards)
+    }
+
+    fn pass(&mut self, ms: u64) -> bool {
+        self.now_ms += ms;
+        self.memory.set_broker_time_ms(self.now_ms);
+        true
     }
 }
 

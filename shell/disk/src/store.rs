@@ -47,6 +47,8 @@ pub struct OpenReport {
     pub store: [u8; 16],
     /// Entries of all queues.
     pub messages: u64,
+    /// Entries among them that may have been with a consumer when the process died.
+    pub suspects: u64,
     /// Queues.
     pub queues: u64,
     /// Bytes of the segments in use.
@@ -238,6 +240,7 @@ impl DiskStore {
         let report = OpenReport {
             store: recovery.log.store(),
             messages: recovery.report.messages,
+            suspects: recovery.report.suspects,
             queues: recovery.report.queues,
             bytes: recovery.report.bytes,
             recovery_ms: started.elapsed().as_millis() as u64,

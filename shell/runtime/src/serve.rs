@@ -291,6 +291,12 @@ fn open_store(
     if report.orphans > 0 {
         tracing::warn!("{} large messages without an entry were moved to {data}/large/attic", report.orphans);
     }
+    if report.suspects > 0 {
+        tracing::info!(
+            "the broker did not stop in order: {} messages may have been delivered, and go out marked one by one",
+            report.suspects
+        );
+    }
     tracing::info!(
         "the journal was read in {} ms: {} queues, {} messages, {} bytes",
         report.recovery_ms,

@@ -2,9 +2,10 @@
 //! writes one record for both sides, then the place is filled. The queue's own part is `packhorse_queue`'s.
 
 use super::{Due, Queues, Reply};
+use crate::io::Level;
 use crate::mail::{Answer, Body};
 use bytes::Bytes;
-use packhorse_model::{Content, EntryKey, Head, Overlay, QueueId, Resident};
+use packhorse_model::{Content, EntryKey, Head, Overlay, QueueId, Reason, Resident};
 use packhorse_queue::{self as queue, DeliveryKey, Input};
 
 /// An entry on its way to a dead-letter queue.
@@ -141,7 +142,17 @@ impl Queues {
             return;
         };
         let stored = relocation.stored;
+        let reason = relocation.overlay.dead_letter.as_ref().map(|letter| letter.reason);
         let done = self.tell(slot, Input::Relocate { key: relocation.key, to, stored }).settled();
+        if done && reason == Some(Reason::BrokerCrash) {
+            let name = self.held[slot as usize].queue.name();
+            let text = format!(
+                "queue \"{name}\": message {} is quarantined: the broker died right after it had been delivered, three times \
+                 in a row; it is in the dead-letter queue, with the reason broker-crash",
+                from.sequence
+            );
+            self.log(Level::Warn, None, text);
+        }
         if done && stored {
             self.batch.require_flush();
             self.due.wait(self.ticket, Due::Arrived { to, level });

@@ -13,6 +13,9 @@ use packhorse_model::{Now, ShardId};
 use packhorse_store::{Batch, Event, LargeOp, Load, LoadLarge, Recovered, Store, Ticket};
 use std::collections::BTreeMap;
 
+/// Turns before a crash that comes before the play.
+const EARLIER_TURNS: u64 = 8;
+
 /// What crashing a workload has shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -63,6 +66,21 @@ pub fn crash_everywhere(workload: &Workload, seed: u64, points: Points) -> Tally
             return tally;
         }
     };
+    for life in 0..workload.earlier {
+        for turn in 0..EARLIER_TURNS {
+            (workload.turn)(&mut player, turn);
+        }
+        player.sim.settle();
+        let mut state = player.state().clone();
+        state.start();
+        player = match Player::open(player.sim.disk().crash(CrashMode::Kill, 0), workload, seed + life, state) {
+            Ok(player) => player,
+            Err(error) => {
+                tally.failures.push(format!("{} seed {seed}: start {life}: {error}", workload.name));
+                return tally;
+            }
+        };
+    }
     for turn in 0..workload.turns {
         (workload.turn)(&mut player, turn);
         let steps = player.below(6) + 1;

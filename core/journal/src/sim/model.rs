@@ -14,6 +14,14 @@ pub(crate) struct Entry {
     deliveries: u32,
     attempts: u32,
     overlay: Option<Box<Overlay>>,
+    pub(crate) suspect: Option<Suspect>,
+}
+
+/// An entry that may have been delivered before a crash.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Suspect {
+    crashes: u32,
+    marked: bool,
 }
 
 /// An entry's bytes, in the log or in a file.
@@ -54,8 +62,15 @@ impl Model {
                         Stored::Large { id, length } => Stuff::Large(id.0, length),
                     };
                     let key = EntryKey { queue: *queue, sequence: *sequence };
-                    let entry =
-                        Entry { head: *head, volatile: *volatile, content, deliveries: 0, attempts: 0, overlay: None };
+                    let entry = Entry {
+                        head: *head,
+                        volatile: *volatile,
+                        content,
+                        deliveries: 0,
+                        attempts: 0,
+                        overlay: None,
+                        suspect: None,
+                    };
                     assert!(self.entries.insert(key, entry).is_none(), "the workload draws each number once");
                 }
                 Op::Acknowledge { queue, first, last } => {
@@ -63,7 +78,7 @@ impl Model {
                 }
                 Op::Redeliver { entry, deliveries, attempts, overlay } => {
                     if let Some(e) = self.entries.get_mut(entry) {
-                        (e.deliveries, e.attempts) = (*deliveries, *attempts);
+                        (e.deliveries, e.attempts, e.suspect) = (*deliveries, *attempts, None);
                         if overlay.is_some() {
                             e.overlay.clone_from(overlay);
                         }
@@ -72,13 +87,20 @@ impl Model {
                 Op::Relocate { from, to, head, deliveries, attempts, overlay } => {
                     if let Some(mut e) = self.entries.remove(from) {
                         (e.head, e.deliveries, e.attempts) = (*head, *deliveries, *attempts);
-                        e.overlay = Some(overlay.clone());
+                        (e.overlay, e.suspect) = (Some(overlay.clone()), None);
                         self.entries.insert(*to, e);
                     }
                 }
                 Op::DispatchMark { queue, first, count } => {
                     let queue = self.queues.get_mut(queue).expect("the workload marks queues that exist");
                     queue.marks.push((*first, first + u64::from(*count) - 1));
+                }
+                Op::ExactMark { queue, first, last, .. } => {
+                    for (key, entry) in &mut self.entries {
+                        if key.queue == *queue && (*first..=*last).contains(&key.sequence) {
+                            entry.suspect.iter_mut().for_each(|suspect| suspect.marked = true);
+                        }
+                    }
                 }
                 Op::QueueCreate { id, name, settings, reserved } => {
                     let (name, settings, reserved) = (name.clone(), settings.clone(), *reserved);
@@ -101,10 +123,27 @@ impl Model {
         }
     }
 
-    /// What a start leaves of it.
+    /// What a start after a crash leaves of it; exact marks are all young.
     pub(crate) fn start(&mut self) {
         self.entries.retain(|_, e| !e.volatile);
+        for (key, entry) in &mut self.entries {
+            let marks = &self.queues[&key.queue].marks;
+            let marked = marks.iter().any(|m| m.0 <= key.sequence && key.sequence <= m.1);
+            match &mut entry.suspect {
+                Some(suspect) if suspect.marked => {
+                    entry.deliveries += 1;
+                    *suspect = Suspect { crashes: suspect.crashes + 1, marked: false };
+                }
+                Some(suspect) => suspect.crashes = 0,
+                None if marked => {
+                    entry.deliveries += 1;
+                    entry.suspect = Some(Suspect { crashes: 0, marked: false });
+                }
+                None => {}
+            }
+        }
         for queue in self.queues.values_mut() {
+            queue.marks.clear();
             queue.next = queue.reserved;
             queue.reserved += RESERVE;
         }
@@ -162,14 +201,13 @@ impl Model {
                 (Stuff::Large(id, length), Content::Large { id: found, length: n }) => found.0 == *id && n == length,
                 _ => false,
             };
-            let marked = self.queues[&key.queue].marks.iter().any(|m| m.0 <= key.sequence && key.sequence <= m.1);
             let same = content
                 && found.head == expected.head
                 && (found.deliveries, found.attempts) == (expected.deliveries, expected.attempts)
-                && found.marked == marked
+                && found.suspect == expected.suspect.map(|suspect| suspect.crashes)
                 && found.overlay == expected.overlay;
             if !same {
-                return Some(format!("entry {key} is {found:?} and not {expected:?}, marked {marked}"));
+                return Some(format!("entry {key} is {found:?} and not {expected:?}"));
             }
         }
         entries.keys().next().map(|key| format!("entry {key} should not be there"))

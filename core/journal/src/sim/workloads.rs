@@ -21,6 +21,8 @@ pub struct Workload {
     pub slow: u64,
     /// When checkpoints are taken.
     pub checkpoints: Checkpoints,
+    /// Crashes before the play begins, after a few turns each.
+    pub earlier: u64,
     /// Turns.
     pub turns: u64,
     /// One turn. Turns go on counting after a crash.
@@ -36,6 +38,7 @@ pub fn workloads() -> Vec<Workload> {
         segment_bytes: 64 * 1024,
         slow: 1,
         checkpoints,
+        earlier: 0,
         turns: 24,
         turn: small_confirms,
     };
@@ -74,6 +77,7 @@ pub fn workloads() -> Vec<Workload> {
             checkpoints: often(12 * 1024, 16),
             turns: 50,
             turn: changes,
+            ..base
         },
         Workload {
             name: "checkpoints-of-large-ones",
@@ -92,6 +96,17 @@ pub fn workloads() -> Vec<Workload> {
             checkpoints: often(24 * 1024, 2),
             turns: 30,
             turn: everything,
+            ..base
+        },
+        Workload {
+            name: "suspects",
+            shards: 2,
+            segment_bytes: 16 * 1024,
+            slow: 2,
+            checkpoints: often(16 * 1024, 4),
+            earlier: 2,
+            turns: 30,
+            turn: suspects,
         },
         Workload { name: "everything", shards: 3, segment_bytes: 32 * 1024, slow: 2, turn: everything, ..base },
     ]
@@ -330,6 +345,37 @@ fn changes(player: &mut Player, turn: u64) {
                 let settings = QueueSettings { delivery_limit: turn as u32, ..QueueSettings::default() };
                 batch.push(Op::QueueChange { id: queue, settings });
             }
+            _ => batch.acknowledge(queue, entry.sequence),
+        }
+        player.submit(shard, batch);
+    }
+}
+
+/// Entries in marked ranges that earlier crashes made suspects: marked one by one, and everything else that can happen to them.
+fn suspects(player: &mut Player, turn: u64) {
+    let shard = (turn % 2) as u16;
+    let mut batch = Batch::default();
+    let queue = queue_of(player, &mut batch, shard, 2);
+    for _ in 0..3 {
+        let volatile = player.below(10) == 0;
+        enqueue(player, &mut batch, queue, 400, volatile);
+    }
+    player.submit(shard, batch);
+    for _ in 0..4 {
+        let mut batch = Batch::default();
+        let own: Vec<QueueId> = player.state().queues().filter(|id| id.owner(2).0 == shard).collect();
+        let queue = own[player.below(own.len() as u64) as usize];
+        let Some(entry) = some_entry(player, queue) else { continue };
+        match player.below(10) {
+            0..=4 => {
+                // Young at whatever time the crash comes.
+                let (first, last, at_ms) = (entry.sequence, entry.sequence + player.below(3), u64::MAX / 2);
+                batch.push(Op::ExactMark { queue, first, last, at_ms });
+            }
+            5 => batch.push(Op::DispatchMark { queue, first: entry.sequence / 4 * 4, count: 4 }),
+            6 => batch.push(Op::Redeliver { entry, deliveries: turn as u32 + 1, attempts: 1, overlay: None }),
+            7 => relocate(player, &mut batch, entry, queue),
+            8 if player.below(4) == 0 => drop(create(player, &mut batch, shard, 2)),
             _ => batch.acknowledge(queue, entry.sequence),
         }
         player.submit(shard, batch);

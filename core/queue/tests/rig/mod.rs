@@ -114,6 +114,7 @@ impl Rig {
         let oldest_resident = self.ring.keys().next().copied().unwrap_or(self.open);
         let mut turn = Turn {
             now: Now { mono_us: self.now_us, wall_ms: 0 },
+            broker_ms: self.store.started_at_ms() + self.now_us / 1000,
             ticket: self.store.next_ticket(),
             batch: &mut self.batch,
             oldest_resident,
@@ -126,6 +127,7 @@ impl Rig {
         let oldest_resident = self.ring.keys().next().copied().unwrap_or(self.open);
         let mut turn = Turn {
             now: Now { mono_us: self.now_us, wall_ms: 0 },
+            broker_ms: self.store.started_at_ms() + self.now_us / 1000,
             ticket: self.store.next_ticket(),
             batch: &mut self.batch,
             oldest_resident,

@@ -14,7 +14,7 @@ use packhorse_broker::{
     Command, Config, Effect, Endpoint, Input, Level, Lost, Mail, Node, QueuePatch, QueueReport, Reply, Shard,
 };
 use packhorse_model::{ConnectionId, Now, Seed, ShardId};
-use packhorse_store::{Memory, MemoryStore};
+use packhorse_store::{Memory, MemoryStore, Store};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
@@ -216,16 +216,22 @@ impl World {
 
     /// The process dies; each shard keeps what is durable and some prefix of the rest. Started again. Clients are gone.
     pub(crate) fn crash(&mut self, seed: u64) {
-        self.memory.set_broker_time_ms(self.now.mono_ms());
+        self.stamp();
         let memory = self.memory.crash(self.config.shards, seed);
         self.replace(memory);
     }
 
     /// The same in order: nothing is lost.
     pub(crate) fn restart(&mut self) {
-        self.memory.set_broker_time_ms(self.now.mono_ms());
+        self.stamp();
         let memory = self.memory.restart(self.config.shards);
         self.replace(memory);
+    }
+
+    /// Tells the store what time it is.
+    fn stamp(&self) {
+        let started_at_ms = self.memory.handle(ShardId(0)).started_at_ms();
+        self.memory.set_broker_time_ms(started_at_ms + self.now.mono_ms());
     }
 
     fn replace(&mut self, memory: Memory) {
