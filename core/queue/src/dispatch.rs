@@ -35,8 +35,9 @@ impl Queue {
     /// True: there is more to do at once; call again in the next turn.
     pub fn dispatch(&mut self, turn: &mut Turn<'_>, budget: u32, out: &mut Vec<Effect>) -> bool {
         let mut work = budget;
-        self.suspects.tick(turn.now.mono_us);
-        self.quarantine(turn, out);
+        if self.suspects.any() {
+            self.before_suspects(turn, out);
+        }
         self.offer_again(turn, out);
         if !self.take_back(&mut work, turn, out) || !self.purge(&mut work, turn, out) {
             return true;
@@ -194,6 +195,7 @@ impl Queue {
     }
 
     /// Asks for the bodies behind those that came last, once half of these are given.
+    #[inline]
     fn load_ahead(&mut self, level: u8, given: Sequence, oldest_resident: u64, out: &mut Vec<Effect>) {
         let l = self.level_mut(level);
         let Some((middle, last)) = l.ahead else { return };

@@ -162,6 +162,7 @@ impl Event {
 }
 
 /// Decides what `event` does to an entry in `state`. Nothing else changes a state.
+#[inline]
 pub fn transition(state: State, event: Event) -> Result<Transition, Illegal> {
     use Event as E;
     use State as S;

@@ -79,12 +79,12 @@ impl Queue {
 
     /// Takes an entry out of its consumer's hands.
     fn let_go(&mut self, level: u8, place: Place) {
-        let index = self.list(level).slot(place).packed.history;
+        let slot = self.list(level).slot(place);
+        let (index, sequence) = (slot.packed.history, slot.sequence);
         let history = self.histories.get_mut(index);
         let consumer = core::mem::replace(&mut history.consumer, NOBODY);
         self.histories.unlink(&mut self.consumers.get_mut(consumer).chain, index);
         if self.suspects.wait() {
-            let sequence = self.list(level).slot(place).sequence;
             self.suspects.back(level, sequence);
         }
     }

@@ -134,7 +134,8 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Lets `event` happen. The only place that changes the state bits.
+    /// Lets `event` happen. The only place that changes the state bits. Several times for each message, so there is no call.
+    #[inline(always)]
     pub(crate) fn apply(&mut self, event: Event) -> Result<Transition, Illegal> {
         let transition = transition(self.packed.state(), event)?;
         #[cfg(feature = "coverage")]

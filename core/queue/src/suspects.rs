@@ -52,6 +52,11 @@ pub(crate) struct Suspects {
 }
 
 impl Suspects {
+    /// Whether there were any in this run.
+    pub(crate) fn any(&self) -> bool {
+        self.below > 0
+    }
+
     /// Whether all wait for one.
     pub(crate) fn wait(&self) -> bool {
         self.alone.is_some()
@@ -62,11 +67,8 @@ impl Suspects {
         self.alone.map(|(.., until_us)| until_us)
     }
 
-    pub(crate) fn tick(&mut self, now_us: u64) {
-        self.alone = self.alone.filter(|(.., until_us)| *until_us > now_us);
-    }
-
     /// An entry has left its consumer's hands.
+    #[cold]
     pub(crate) fn back(&mut self, level: u8, sequence: Sequence) {
         self.alone = self.alone.filter(|(l, s, _)| (*l, *s) != (level, sequence));
     }
@@ -86,10 +88,23 @@ impl Queue {
 
     /// Whether this entry is a suspect.
     pub(crate) fn suspected(&self, sequence: Sequence, history: u32) -> bool {
-        sequence < self.suspects.below && history != NONE && self.histories.get(history).doubt != Doubt::No
+        sequence < self.suspects.below && self.doubted(history)
+    }
+
+    #[cold]
+    fn doubted(&self, history: u32) -> bool {
+        history != NONE && self.histories.get(history).doubt != Doubt::No
+    }
+
+    /// What comes before each dispatch of a queue that has or had suspects.
+    #[cold]
+    pub(crate) fn before_suspects(&mut self, turn: &mut Turn<'_>, out: &mut Vec<Effect>) {
+        self.suspects.alone = self.suspects.alone.filter(|(.., until_us)| *until_us > turn.now.mono_us);
+        self.quarantine(turn, out);
     }
 
     /// Whether a suspect that is next may go now. If not, it and all suspects that present credit could take are being marked.
+    #[cold]
     pub(crate) fn vouch(&mut self, level: u8, sequence: Sequence, history: u32, turn: &mut Turn<'_>) -> bool {
         let h = self.histories.get(history);
         if h.doubt == Doubt::Marked && seconds(turn).wrapping_sub(h.marked_s) <= FRESH_S {
@@ -141,6 +156,7 @@ impl Queue {
     }
 
     /// What held a suspect back is durable: from now on its mark is fresh, for a while.
+    #[cold]
     pub(crate) fn mark_durable(&mut self, place: Place, level: u8, turn: &Turn<'_>) {
         let history = self.list(level).slot(place).packed.history;
         if history != NONE {
@@ -149,6 +165,7 @@ impl Queue {
     }
 
     /// A suspect was given to a consumer that has to settle it.
+    #[cold]
     pub(crate) fn gave_suspect(&mut self, level: u8, sequence: Sequence, history: u32, turn: &Turn<'_>) {
         if self.histories.get(history).crashes > 0 {
             self.suspects.alone = Some((level, sequence, turn.now.mono_us + ALONE_US));
@@ -157,10 +174,7 @@ impl Queue {
 
     /// Sends on what has killed the process too often. In a dead-letter queue it stays: there is nowhere further to go, and who
     /// reads that queue does it knowingly.
-    pub(crate) fn quarantine(&mut self, turn: &mut Turn<'_>, out: &mut Vec<Effect>) {
-        if self.suspects.condemned.is_empty() {
-            return;
-        }
+    fn quarantine(&mut self, turn: &mut Turn<'_>, out: &mut Vec<Effect>) {
         for (level, sequence) in core::mem::take(&mut self.suspects.condemned) {
             let Some(place) = self.find(level, sequence) else { continue };
             if self.dead_letters || self.list(level).slot(place).packed.state() != State::Available {

@@ -88,7 +88,16 @@ impl Rig {
 
     /// The broker is killed, with some of what is not durable, and starts again.
     pub(crate) fn crash(self, seed: u64) -> Rig {
-        let mut rig = Rig::over(self.memory.crash(1, seed));
+        Rig::recovered(self.memory.crash(1, seed))
+    }
+
+    /// The broker stops in order and starts again.
+    pub(crate) fn restart(self) -> Rig {
+        Rig::recovered(self.memory.restart(1))
+    }
+
+    fn recovered(memory: Memory) -> Rig {
+        let mut rig = Rig::over(memory);
         let mut all = Vec::new();
         while rig.store.recover(100, &mut all) {}
         for thing in all {
@@ -103,6 +112,18 @@ impl Rig {
             }
         }
         rig
+    }
+
+    /// Lets time pass.
+    pub(crate) fn pass(&mut self, ms: u64) {
+        self.now_us += ms * 1000;
+        self.memory.set_broker_time_ms(self.store.started_at_ms() + self.now_us / 1000);
+        self.flush();
+    }
+
+    /// Flushes since the start.
+    pub(crate) fn flushes(&self) -> u64 {
+        self.store.status().flushes
     }
 
     pub(crate) fn queue(&self, id: QueueId) -> &Queue {
