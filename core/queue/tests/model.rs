@@ -7,13 +7,19 @@ use packhorse_model::{
     Reason, Resident,
 };
 use packhorse_queue::{Answer, ConsumerId, DeliveryKey, Effect, Enqueue, Input, Queue, Turn};
-use packhorse_store::{Batch, Body, Load, Loaded, LoadedBody, Op, Stored, Ticket};
+use packhorse_store::{Batch, Body, Load, Loaded, LoadedBody, Op, RecoveredEntry, Stored, Ticket};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const LIMIT: u32 = 3;
 const ID: QueueId = QueueId(1);
 const RETRY_US: u64 = 1_000_000;
+/// So long all others wait for a suspect that was blamed before.
+const ALONE_US: u64 = 1_000_000;
+/// A suspect's mark older than so many seconds is made again.
+const FRESH_S: u64 = 2;
+/// Blamed so often a suspect is given to nobody.
+const CRASHES: u32 = 3;
 /// Broker time at the start.
 const STARTED_MS: u64 = 70_000;
 
@@ -47,6 +53,11 @@ struct Entry {
     held: Option<u64>,
     refused_by: BTreeSet<u64>,
     overlay: Option<Vec<u8>>,
+    /// How often it was blamed, of a suspect.
+    suspect: Option<u32>,
+    /// When its own mark became durable.
+    marked_us: Option<u64>,
+    quarantined: bool,
 }
 
 #[derive(Debug, Default)]
@@ -122,6 +133,8 @@ struct World {
     reserving: Option<(u64, u64)>,
     marks: BTreeSet<u64>,
     marking: Vec<(u64, u64)>,
+    /// All wait for this one, until then at most.
+    alone: Option<(u64, u64)>,
     /// Token, first number not meant, entries purged.
     purges: VecDeque<(u64, u64, u64)>,
     batch: Batch,
@@ -159,10 +172,36 @@ impl World {
             reserving: None,
             marks: BTreeSet::new(),
             marking: Vec::new(),
+            alone: None,
             purges: VecDeque::new(),
             batch: Batch::default(),
             out: Vec::new(),
             expected: Expected::default(),
+        }
+    }
+
+    /// Entries of earlier runs, each told by a byte: suspects and others.
+    fn recover(&mut self, before: &[u8]) {
+        let first = self.next - before.len() as u64;
+        for (sequence, what) in (first..).zip(before.iter().copied()) {
+            let level = [4, 4, 9][usize::from(what) % 3];
+            let suspect = [None, Some(0), Some(0), Some(1), Some(2), Some(3)][usize::from(what / 3) % 6];
+            let deliveries = u32::from(what / 18 % 3) + suspect.map_or(0, |crashes| crashes + 1);
+            self.add(sequence, level, true, Is::Ready, 5);
+            // It was there before, and is in no buffer.
+            self.totals.enqueued -= 1;
+            let entry = self.entries.get_mut(&sequence).unwrap();
+            (entry.buffer, entry.suspect, entry.deliveries) = (0, suspect, deliveries);
+            let head = Head { arrived_ms: 1_000 + sequence, ..self.head(level, true) };
+            self.handle(Input::Recovered(Box::new(RecoveredEntry {
+                key: EntryKey { queue: ID, sequence },
+                head,
+                content: Content::Body(Resident { buffer: 0, offset: 0, length: 5 }),
+                deliveries,
+                attempts: 0,
+                suspect,
+                overlay: None,
+            })));
         }
     }
 
@@ -304,6 +343,9 @@ impl World {
             held: None,
             refused_by: BTreeSet::new(),
             overlay: None,
+            suspect: None,
+            marked_us: None,
+            quarantined: false,
         };
         self.totals.enqueued += u64::from(state == Is::Ready);
         self.entries.insert(sequence, entry);
@@ -376,7 +418,10 @@ impl World {
                 entry.state = Is::Ready;
                 self.totals.enqueued += 1;
             }
-            entry.held = entry.held.filter(|ticket| !durable(*ticket));
+            if entry.held.is_some_and(durable) {
+                entry.held = None;
+                entry.marked_us = Some(self.now_us);
+            }
         }
         self.marks.extend(self.marking.iter().filter(|(ticket, _)| durable(*ticket)).map(|(_, range)| *range));
         self.marking.retain(|(ticket, _)| *ticket > self.durable);
@@ -441,6 +486,7 @@ impl World {
     }
 
     fn let_go(&mut self, consumer: u64, sequence: u64) {
+        self.alone = self.alone.filter(|(one, _)| *one != sequence);
         let held = match self.consumers.get_mut(&consumer) {
             Some(consumer) => &mut consumer.held,
             None => &mut self.leaving.iter_mut().find(|l| l.id == consumer).unwrap().held,
@@ -475,7 +521,9 @@ impl World {
         entry.state = Is::Ready;
         entry.deliveries += u32::from(matches!(back, Back::Seen | Back::Lost));
         entry.attempts += u32::from(back == Back::Seen);
-        if back != Back::Unseen && entry.persistent {
+        // A suspect's return is written down, however it came back, and it is none any more.
+        let suspect = entry.suspect.take();
+        if (back != Back::Unseen || suspect.is_some()) && entry.persistent {
             entry.held = Some(ticket);
             let redelivered = (key.sequence, entry.deliveries, entry.attempts, entry.overlay.is_some());
             self.expected.redelivered.push(redelivered);
@@ -604,14 +652,30 @@ impl World {
         self.entries.values().filter(|e| e.state == Is::Ready).count() as u64
     }
 
+    /// Suspects that were blamed too often leave at the first dispatch.
+    fn quarantine(&mut self) {
+        let mut epoch = 0;
+        for (sequence, entry) in &mut self.entries {
+            if entry.suspect.is_some_and(|crashes| crashes >= CRASHES) && !self.dead_letters && !entry.quarantined {
+                let key = DeliveryKey { sequence: *sequence, epoch, level: entry.level };
+                (entry.state, entry.quarantined) = (Is::Doomed { key, scheduled: true, retry: None }, true);
+                self.expected.offers.push((*sequence, Reason::BrokerCrash, entry.deliveries));
+                epoch += 1;
+            }
+        }
+    }
+
     fn dispatch(&mut self, budget: u32) {
+        self.alone = self.alone.filter(|(_, until_us)| *until_us > self.now_us);
+        self.quarantine();
         for (sequence, entry) in &mut self.entries {
             if let Is::Doomed { key, scheduled, retry: Some(at) } = entry.state
                 && at <= self.now_us
             {
                 entry.state = Is::Doomed { key, scheduled, retry: None };
                 // The reason is checked where it was first offered.
-                self.expected.offers.push((*sequence, Reason::Rejected, entry.deliveries + 1));
+                let deliveries = entry.deliveries + u32::from(!entry.quarantined);
+                self.expected.offers.push((*sequence, Reason::Rejected, deliveries));
             }
         }
         let mut work = budget;
@@ -746,7 +810,16 @@ impl World {
         let entry = &self.entries[&key.sequence];
         assert!(self.resident(entry), "only what is in memory is given");
         assert_eq!(entry.held, None, "a returned entry waits for its record");
-        assert!(!entry.persistent || self.marks.contains(&(key.sequence / 256)), "a mark is durable first");
+        assert_eq!(self.alone, None, "all wait for the one that was blamed");
+        if let Some(crashes) = entry.suspect {
+            let marked_s = entry.marked_us.expect("a suspect has a mark of its own") / 1_000_000;
+            assert!(self.now_us / 1_000_000 - marked_s <= FRESH_S, "a mark tells the time of the delivery");
+            if crashes > 0 && !consumer.pre_settled {
+                self.alone = Some((key.sequence, self.now_us + ALONE_US));
+            }
+        } else {
+            assert!(!entry.persistent || self.marks.contains(&(key.sequence / 256)), "a mark is durable first");
+        }
         assert_eq!((key.level, deliveries, has_overlay), (entry.level, entry.deliveries, entry.overlay.is_some()));
         assert!(!self.keys.contains(&key), "a delivery has a key of its own");
         self.totals.redelivered += u64::from(entry.deliveries > 0);
@@ -772,6 +845,17 @@ impl World {
             let Some(sequence) = self.candidate(*id) else { continue };
             let entry = &self.entries[&sequence];
             let marking = self.marking_of(sequence);
+            if self.alone.is_some() {
+                continue;
+            }
+            if entry.suspect.is_some() && self.resident(entry) && entry.held.is_none() {
+                let marked = self.batch.ops().iter().any(|op| match op {
+                    Op::ExactMark { first, last, .. } => (*first..=*last).contains(&sequence),
+                    _ => false,
+                });
+                assert!(marked && self.batch.urgent(), "{sequence} should have been given");
+                continue;
+            }
             if let Some(ticket) = entry.held {
                 assert!(ticket < self.ticket || self.batch.urgent(), "whoever waits for a record has it flushed");
             } else if !self.resident(entry) {
@@ -815,6 +899,16 @@ impl World {
                 Op::DispatchMark { queue, first, count } => {
                     assert_eq!((*queue, first % 256, count % 256), (ID, 0, 0));
                     self.marking.extend((0..u64::from(*count) / 256).map(|n| (self.ticket, first / 256 + n)));
+                }
+                Op::ExactMark { queue, first, last, at_ms } => {
+                    assert_eq!((*queue, *at_ms), (ID, STARTED_MS + self.now_us / 1000));
+                    for sequence in *first..=*last {
+                        let entry = self.entries.get_mut(&sequence).expect("a suspect is there");
+                        let crashes = entry.suspect.expect("only suspects are named");
+                        assert!(crashes == 0 || first == last, "one that was blamed goes alone");
+                        assert_eq!((entry.state, entry.held), (Is::Ready, None));
+                        entry.held = Some(self.ticket);
+                    }
                 }
                 Op::Reserve { queue, up_to } => {
                     assert_eq!((*queue, self.reserving), (ID, None));
@@ -884,7 +978,7 @@ impl World {
             Is::Doomed { retry, .. } => retry,
             _ => None,
         });
-        assert_eq!(self.queue.next_deadline(), retry.min());
+        assert_eq!(self.queue.next_deadline(), retry.chain(self.alone.map(|(_, until_us)| until_us)).min());
     }
 
     /// Lets everything come to rest: all durable, all loaded, one consumer with all credit takes what is left.
@@ -901,6 +995,8 @@ impl World {
             self.dispatch(1000);
             self.end_turn();
             self.check();
+            // Nobody settles what goes alone.
+            self.now_us = self.alone.map_or(self.now_us, |(_, until_us)| until_us.max(self.now_us));
             if self.ready() == 0 && self.durable == self.ticket - 1 && self.leaving.is_empty() {
                 break;
             }
@@ -917,10 +1013,14 @@ proptest! {
         scarce in any::<bool>(),
         dead_letters in any::<bool>(),
         unstored in any::<bool>(),
+        before in prop::collection::vec(any::<u8>(), 0..9),
         steps in prop::collection::vec(any::<u32>(), 1..48),
     ) {
         let reserved = if scarce { start + 4 } else { start + (1 << 20) };
+        let start = start + before.len() as u64;
+        let reserved = reserved + before.len() as u64;
         let mut world = World::new(start, reserved, dead_letters, unstored);
+        world.recover(&before);
         for step in steps {
             world.step(step);
         }
