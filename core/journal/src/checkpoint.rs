@@ -525,11 +525,17 @@ mod tests {
     use super::*;
     use crate::bytes_io::Draw;
     use crate::fold::Fold;
-    use crate::record::Encoded;
+    use crate::record::{Encoded, End, start_meta};
     use bytes::Bytes;
     use packhorse_model::{ContentFormat, DeadLetter, Head, HeadFlags, Overlay, QueueName, QueueSettings, Reason};
-    use packhorse_store::{Batch, Load, Op, RESERVE, Recovered, Stored as Content};
+    use packhorse_store::{BLAME_MS, Batch, Load, Op, RESERVE, Recovered, Stored as Content};
     use std::collections::BTreeMap;
+
+    /// Broker time of crashes, ms.
+    const CRASH_MS: u64 = 50_000;
+
+    /// The block of the third start.
+    const FIRST: usize = 12;
 
     /// Metadata of a block, and where its content begins.
     type Block = (Vec<u8>, Place);
@@ -615,7 +621,7 @@ mod tests {
                     let overlay = (self.below(3) == 0).then(|| self.overlay());
                     batch.push(Op::Redeliver { entry, deliveries, attempts, overlay });
                 }
-                72..88 => {
+                72..85 => {
                     let to = self.some_queue();
                     let (to, head, overlay) = (self.new_key(to), self.head(), self.overlay());
                     batch.push(Op::Relocate { from: entry, to, head, deliveries: 3, attempts: 2, overlay });
@@ -624,8 +630,13 @@ mod tests {
                         self.live.push(to);
                     }
                 }
+                85..88 => {
+                    batch.push(Op::DispatchMark { queue: entry.queue, first: entry.sequence / 8 * 8, count: 24 });
+                }
                 88..92 => {
-                    batch.push(Op::DispatchMark { queue: entry.queue, first: entry.sequence, count: 4 });
+                    let first = entry.sequence.saturating_sub(self.below(40));
+                    let at_ms = [0, CRASH_MS - BLAME_MS + 1][self.below(4).min(1) as usize];
+                    batch.push(Op::ExactMark { queue: entry.queue, first, last: entry.sequence, at_ms });
                 }
                 92..94 => batch.push(Op::QueueChange { id: entry.queue, settings: self.settings() }),
                 94..96 => {
@@ -717,23 +728,35 @@ mod tests {
         (recovered, places, index)
     }
 
+    /// A start after a crash.
+    fn start(run: u32) -> Vec<u8> {
+        start_meta(run, RESERVE, End::Crash(CRASH_MS))
+    }
+
     #[test]
     fn a_checkpoint_and_the_blocks_behind_it_are_the_whole_log() {
-        let (mut moved, mut noted, mut between) = (0, 0, 0);
+        let (mut moved, mut noted, mut between, mut crashes) = (0, 0, 0, [0; 3]);
         for seed in 0..400 {
             let mut history = History { draw: Draw::new(seed), next: BTreeMap::new(), live: Vec::new(), queues: 0 };
-            let all: Vec<Block> = (0..40).map(|n| history.block(n)).collect();
-            let covered = history.below(40) as usize;
+            let mut all: Vec<Block> = (0..40).map(|n| history.block(n)).collect();
+            // Two runs that ended in a crash, and the start after; the third is the one in which the checkpoint is taken.
+            for (run, n) in [(2, 6), (3, FIRST), (4, 39)] {
+                all[n].0 = start(run);
+            }
+            let covered = FIRST + 1 + history.below(39 - FIRST as u64) as usize;
             let most = 1 + history.below(4) as usize;
+            let mut before = Fold::default();
+            all[..=FIRST].iter().for_each(|(meta, content)| before.apply(meta, *content).unwrap());
             let mut index = Index::new(2);
-            let mut applied = 0;
+            before.finish(&mut index, 2);
+            let mut applied = FIRST + 1;
             let apply = |index: &mut Index, applied: &mut usize| {
-                if let Some((meta, content)) = all.get(*applied) {
+                if let Some((meta, content)) = all[..39].get(*applied) {
                     index.apply(meta, *content, &mut Vec::new()).unwrap();
                     *applied += 1;
                 }
             };
-            (0..covered).for_each(|_| apply(&mut index, &mut applied));
+            (FIRST + 1..covered).for_each(|_| apply(&mut index, &mut applied));
             let (items, _) = take(&mut index, place(covered as u32), most, |index| {
                 if history.below(3) == 0 {
                     apply(index, &mut applied);
@@ -750,6 +773,13 @@ mod tests {
             let mut whole = Fold::default();
             all.iter().for_each(|(meta, content)| whole.apply(meta, *content).unwrap());
             let (expected, places, _) = facts(whole, history.queues);
+            for thing in expected.iter().flatten() {
+                if let Recovered::Entry(entry) = thing
+                    && let Some(n) = entry.suspect
+                {
+                    crashes[n as usize] += 1;
+                }
+            }
             let again = fold(next_queue, &items, &all[..covered], &all[covered..]);
             let (found, found_places, mut index) = facts(again, history.queues);
             assert_eq!(found, expected, "seed {seed}");
@@ -764,6 +794,10 @@ mod tests {
             assert_eq!(facts(again, history.queues).0, expected, "seed {seed}, the second");
         }
         assert!(moved > 100 && noted > 1000 && between > 1000, "{moved} {noted} {between}");
+        assert!(
+            crashes[0] > 500 && crashes[1] > 30 && crashes[2] > 0,
+            "suspects that were blamed so often: {crashes:?}"
+        );
     }
 
     #[test]

@@ -201,6 +201,41 @@ fn a_damaged_checkpoint_is_made_up_for_by_the_one_before() {
 }
 
 #[test]
+fn a_checkpoint_that_cannot_be_read_is_made_up_for_by_the_one_before() {
+    let stay = |n| n % 50 == 0;
+    let (disk, [newest, before]) = flowed(stay);
+    let ops = started(disk.clone()).0.disk().ops() - disk.ops();
+    let mut made_up_for = 0;
+    for n in 1..=ops {
+        let mut failing = disk.clone();
+        failing.inject(SimFault { op: failing.ops() + n, kind: IoErrorKind::Other });
+        match start(failing) {
+            Ok((sim, _)) => {
+                assert_eq!(entries(&sim), left(200, stay), "operation {n}");
+                made_up_for += 1;
+            }
+            Err((error, after)) => {
+                assert_eq!(error.exit_code(), 70, "{error}");
+                assert_eq!(entries(&started(after.crash(CrashMode::Kill, 0)).0), left(200, stay), "operation {n}");
+            }
+        }
+    }
+    // Of each file the sync, the cache, the header; of the newest what follows.
+    assert_eq!(made_up_for, 7, "of {ops}");
+    // Without another one it is what ends the start.
+    for n in 1..=ops {
+        let mut failing = disk.clone();
+        failing.plant(before, None);
+        failing.inject(SimFault { op: failing.ops() + n, kind: IoErrorKind::Other });
+        if let Err((error, _)) = start(failing) {
+            assert_eq!(error.exit_code(), 70, "{error}");
+            made_up_for -= u64::from(error.to_string().contains(&newest.to_string()));
+        }
+    }
+    assert_eq!(made_up_for, 3, "the four operations on the newest one");
+}
+
+#[test]
 fn without_a_checkpoint_that_is_needed_nothing_is_started_or_changed() {
     let (disk, slots) = flowed(never);
     let destroyed = |how: &dyn Fn(&mut SimDisk, FileName)| {

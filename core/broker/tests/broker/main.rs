@@ -18,6 +18,7 @@ mod login;
 mod memory;
 mod messages;
 mod outcomes;
+mod poison;
 mod random;
 mod stealing;
 mod stop;
