@@ -1,5 +1,6 @@
 //! What the faults planted in a queue do, each with its near miss. One test, for the choice of a fault is the process's.
 
+#[expect(dead_code, reason = "scenarios use the rest of it")]
 mod rig;
 
 use packhorse_model::{Outcome, Planted, choose_planted};
