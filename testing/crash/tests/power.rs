@@ -17,8 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A broker's data directory on a layer, and clients over many lives of the broker.
 struct Stage {
-    dir: tempfile::TempDir,
+    /// Before its folder: that can be removed when nothing is mounted in it.
     layer: Layer,
+    dir: tempfile::TempDir,
     producers: Vec<Producer>,
     consumer: Consumer,
     confirmed: Arc<AtomicU64>,
