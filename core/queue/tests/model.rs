@@ -15,7 +15,7 @@ const LIMIT: u32 = 3;
 const ID: QueueId = QueueId(1);
 const RETRY_US: u64 = 1_000_000;
 /// So long all others wait for a suspect that was blamed before.
-const ALONE_US: u64 = 1_000_000;
+const ALONE_US: u64 = 100_000;
 /// A suspect's mark older than so many seconds is made again.
 const FRESH_S: u64 = 2;
 /// Blamed so often a suspect is given to nobody.
