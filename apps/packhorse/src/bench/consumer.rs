@@ -59,15 +59,11 @@ impl Consumers {
         for number in 0..bench.consumers.unwrap_or(1) {
             let (mut wire, session) = Wire::open(&bench.amqp, &format!("bench-consumer-{number}"))?;
             let queue = bench.queue_of(number);
-            diary.attached(clock::now_ns(), number, queue, bench.credit)?;
+            diary.attached(clock::now_ns(), number, queue)?;
             diary.flush()?;
-            let options = ReceiverOptions {
-                name: "bench",
-                address: &bench.queue[queue],
-                presettled: false,
-                credit: bench.credit,
-                token: 0,
-            };
+            // Credit comes when it can be told whose messages come: they may be there already.
+            let options =
+                ReceiverOptions { name: "bench", address: &bench.queue[queue], presettled: false, credit: 0, token: 0 };
             let link = wire.client.receiver(session, &options).map_err(misuse)?;
             wire.set_patience(Duration::from_nanos(NAP_NS))?;
             let mut stands = false;
@@ -78,7 +74,6 @@ impl Consumers {
                         stands = true;
                         Ok(())
                     }
-                    Event::Message(_) => Err(not_empty(&bench.queue[queue])),
                     _ => Ok(()),
                 })?;
             }
@@ -104,6 +99,9 @@ impl Consumers {
         let mut seen = Seen::new(bench.connections, links.len() as u32);
         let mut side = Side::new(0);
         let mut readable = vec![false; links.len()];
+        for one in &mut links {
+            one.grant(&plan, &mut diary)?;
+        }
         let mut last = clock::now_ns();
         let mut ticked = last;
         loop {
@@ -247,11 +245,16 @@ impl Link {
             client.settle(*link, delivery, Verdict::Accept).map_err(misuse)?;
             Ok(())
         })?;
-        if drained.is_none() && wire.client.credit(*link) <= plan.bench.credit / 2 {
-            diary.credit(clock::now_ns(), *number, plan.bench.credit)?;
-            wire.client.grant(*link, plan.bench.credit).map_err(misuse)?;
+        if self.drained.is_none() && self.wire.client.credit(self.link) <= plan.bench.credit / 2 {
+            self.grant(plan, diary)?;
         }
         Ok(came)
+    }
+
+    /// Gives the whole credit.
+    fn grant(&mut self, plan: &Plan<'_>, diary: &mut Diary) -> Result<(), End> {
+        diary.credit(clock::now_ns(), self.number, plan.bench.credit)?;
+        self.wire.client.grant(self.link, plan.bench.credit).map_err(misuse)
     }
 }
 

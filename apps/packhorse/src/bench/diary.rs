@@ -72,12 +72,11 @@ impl Diary {
         self.put(at_ns, &Event::SentRejected { message, reason })
     }
 
-    /// A consumer attaches with its first credit.
-    pub(super) fn attached(&mut self, at_ns: u64, consumer: u32, queue: usize, credit: u32) -> Result<(), End> {
+    /// A consumer attaches.
+    pub(super) fn attached(&mut self, at_ns: u64, consumer: u32, queue: usize) -> Result<(), End> {
         let Some(writer) = &mut self.writer else { return Ok(()) };
         let event = Event::Attach { consumer, queue: &self.queues[queue], presettled: false, filtered: false };
-        writer.put(at_ns, &event).map_err(|e| lost(&e))?;
-        self.credit(at_ns, consumer, credit)
+        writer.put(at_ns, &event).map_err(|e| lost(&e))
     }
 
     /// A consumer's credit is set.
