@@ -141,6 +141,21 @@ fn drain_waits_for_the_session_window() {
 }
 
 #[test]
+fn drain_brings_all_that_is_ready_however_often_the_window_closes_meanwhile() {
+    // Windows around the parts in which a queue is told of a link's credit.
+    for window in [1, 16, 32, 64, 255, 256, 257] {
+        each(|world| {
+            fill(world, "q", 0..600);
+            let c = world.narrow_client("c", window, 512);
+            let r = world[c].receiver("q", 1_000);
+            world[c].drain(r);
+            world.run();
+            assert_eq!((world[c].links[r].got.len(), world[c].links[r].drained), (600, 1), "window {window}");
+        });
+    }
+}
+
+#[test]
 fn credit_after_a_drain_counts_anew() {
     each(|world| {
         let c = world.client("c");

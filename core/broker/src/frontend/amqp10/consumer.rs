@@ -82,9 +82,11 @@ impl Connection {
             // It crossed with a later word of ours, which will be answered too.
             return;
         }
-        if limit < self::limit(consumer, self.engine.credit(link.id)) && consumer.given >= limit {
-            // That was a part of the credit.
-            self.tell_credit(queues, token);
+        if limit < whole(consumer, self.engine.credit(link.id)) && consumer.given >= limit {
+            // That was a part of the credit. A link that is blocked tells the next one when it goes on.
+            if !consumer.blocked {
+                self.tell_credit(queues, token);
+            }
             return;
         }
         consumer.drained = true;
@@ -406,8 +408,10 @@ fn ahead(consumer: &Consumer, output_bytes: usize) -> u64 {
 
 /// Deliveries in all that the queue may have given to the link.
 fn limit(consumer: &Consumer, credit: u32) -> u64 {
-    if consumer.blocked {
-        return consumer.given;
-    }
+    if consumer.blocked { consumer.given } else { whole(consumer, credit) }
+}
+
+/// The same, whether or not it can take them now.
+fn whole(consumer: &Consumer, credit: u32) -> u64 {
     (consumer.given + u64::from(credit)).saturating_sub(consumer.pending.len() as u64)
 }
