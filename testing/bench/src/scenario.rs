@@ -74,6 +74,13 @@ const CASES: &[Case] = &[
     },
     Case {
         scenario: "B2",
+        name: "B2-256",
+        what: "1 producer with 256 in flight, 1 consumer with credit 1,000, 1 KiB",
+        window: 256,
+        ..ONE
+    },
+    Case {
+        scenario: "B2",
         name: "B2-64k",
         what: "1 producer with 1,024 in flight, 1 consumer with credit 1,000, 64 KiB",
         size: 64 << 10,
@@ -172,7 +179,7 @@ mod tests {
             let words: Vec<String> = words.iter().map(ToString::to_string).collect();
             cases(&words).unwrap().iter().map(|case| case.name).collect()
         };
-        assert_eq!(names(&["B3", "b2"]), ["B2-16b", "B2-1k", "B2-64k", "B3"]);
+        assert_eq!(names(&["B3", "b2"]), ["B2-16b", "B2-1k", "B2-256", "B2-64k", "B3"]);
         assert_eq!(names(&["B2-1K", "B1"]), ["B1", "B2-1k"]);
         assert!(cases(&["B9".to_string()]).unwrap_err().contains("B9"));
     }

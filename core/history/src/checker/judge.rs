@@ -351,11 +351,15 @@ impl Judge<'_, '_> {
             return;
         }
         let mut ready = Some(sent.answer_at);
+        // Once acknowledged it may be gone, and a later receipt need not show that it was not: its link may be one of a broker
+        // that had died by then, read late.
+        let mut gone = false;
         for receipt in receipts.iter() {
             if let Some(ready) = ready {
                 self.stuck_between(ready, receipt.at, Some(receipt), used, report);
             }
-            ready = (receipt.end == End::GivenBack).then_some(receipt.end_at);
+            gone |= matches!(receipt.end, End::Acknowledged | End::AcknowledgedInTx | End::Rejected);
+            ready = (receipt.end == End::GivenBack && !gone).then_some(receipt.end_at);
         }
         if let Some(ready) = ready {
             self.stuck_between(ready, u64::MAX, None, used, report);

@@ -603,6 +603,22 @@ mod stuck {
     }
 
     #[test]
+    fn acknowledged_and_given_back_by_a_slow_client_of_a_broker_that_has_died() {
+        // Consumer 1 reads what the dead broker had sent it after consumer 2 has taken the message from the living one.
+        let story = |second: &[Event<'static>]| {
+            let story = Story::of(3).at(1, 1, attach(1)).at(1, 1, credit(1, 10)).confirmed(10, 0..1);
+            let story = story.at(20, 0, kill()).at(40, 0, start());
+            let story = story.at(50, 2, attach(2)).at(50, 2, credit(2, 10)).at(60, 2, recv(0, 2, 1));
+            let story = second.iter().fold(story, |story, event| story.at(61, 2, *event));
+            let story = story.at(70, 1, recv(0, 1, 0)).at(71, 1, release(0, 1));
+            alive(alive(story.at(80, 1, lost(1)), 1, 2_000), 2, 2_000)
+        };
+        assert_eq!(story(&[ack(0, 2), ack_ok(0, 2)]).broken(), NOTHING);
+        assert_eq!(story(&[ack(0, 2)]).broken(), NOTHING, "the answer may be lost");
+        assert_eq!(story(&[release(0, 2)]).broken(), [("I9", 1)]);
+    }
+
+    #[test]
     fn a_lost_message_is_called_lost_and_not_stuck() {
         assert_eq!(alive(one_consumer().confirmed(10, 0..1), 1, 1_500).at(1_600, 1, drained()).broken(), [("I1", 1)]);
     }

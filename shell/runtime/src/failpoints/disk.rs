@@ -38,7 +38,9 @@ fn passes(op: &DiskOp, after: bool, stage: &mut Stage) -> [Option<&'static str>;
     }
     let checkpoint = match op {
         _ if header => Some("checkpoint.before_switch"),
-        DiskOp::Create { name: FileName::Checkpoint(_), .. } | DiskOp::Write { name: FileName::Checkpoint(_), .. } => {
+        DiskOp::Create { name: FileName::Checkpoint(_), .. }
+        | DiskOp::Write { name: FileName::Checkpoint(_), .. }
+        | DiskOp::Sync { name: FileName::Checkpoint(_) } => {
             let first = *stage != Stage::Sections;
             *stage = Stage::Sections;
             Some(if first { "checkpoint.begin" } else { "checkpoint.mid" })

@@ -36,7 +36,7 @@ const POINTS: &[(&str, &str)] = &[
     ("entry.relocate.before_sync", "a batch that moves a message between queues is about to be handed to the store"),
     ("entry.relocate.after_sync", "such a batch is durable, and the shard does not know yet"),
     ("checkpoint.begin", "the first operation on a checkpoint's file"),
-    ("checkpoint.mid", "a later section of a checkpoint"),
+    ("checkpoint.mid", "a later operation on it, before its header"),
     ("checkpoint.before_switch", "the header that makes a checkpoint valid is about to be written"),
     ("checkpoint.after_switch", "that header is safe"),
     ("checkpoint.before_delete_old", "the first segment after that is about to be given up"),
