@@ -2,8 +2,11 @@
 //!
 //! Must not do: judge. `packhorse-crash` does, and says what its verbs take.
 
+use crate::durability::{self, Run};
 use crate::steps::Outcome;
 use crate::{command, workspace};
+use serde::Deserialize;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -16,6 +19,7 @@ cargo xtask crash --kills N | --power N | --flushes N | --planted [--seed S] [AR
   --planted      faults planted in the broker on purpose: each must be found, and a table says how
   --seed S       the first run's seed; by default another one each time
   --profile P    what is built; `release` by default
+  --record       adds what it came to to docs/durability-report.md
 
 Further arguments: `--per-run N`, `--keep`, `--dir DIR`, `--only-ours` (no foreign clients).
 ";
@@ -33,6 +37,8 @@ pub(crate) const PLANTED: &str = "planted";
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
     profile: String,
+    /// What it is called where it is recorded; `None`: it is not.
+    record: Option<String>,
     /// The harness's command line.
     arguments: Vec<String>,
 }
@@ -41,17 +47,19 @@ impl Wanted {
     fn parse(arguments: &[String]) -> Result<Wanted, String> {
         let mut rest = arguments.to_vec();
         let profile = take(&mut rest, "--profile")?.unwrap_or_else(|| "release".to_owned());
-        for verb in [KILLS, POWER, FLUSHES] {
+        let record = rest.iter().position(|word| word == "--record").map(|at| rest.remove(at)).is_some();
+        for (verb, kind) in [(KILLS, "kills"), (POWER, "power cuts"), (FLUSHES, "failing flushes")] {
             if let Some(count) = take(&mut rest, &format!("--{verb}"))? {
                 let arguments = [vec![verb.to_owned(), "--count".to_owned(), count], rest].concat();
-                return Ok(Wanted { profile, arguments });
+                return Ok(Wanted { profile, record: record.then(|| kind.to_owned()), arguments });
             }
         }
         match rest.iter().position(|word| word == "--planted") {
+            Some(_) if record => Err(format!("--planted has a table of its own\n\n{USAGE}")),
             Some(at) => {
                 rest[at] = PLANTED.to_owned();
                 rest[..=at].rotate_right(1);
-                Ok(Wanted { profile, arguments: rest })
+                Ok(Wanted { profile, record: None, arguments: rest })
             }
             None => Err(USAGE.to_owned()),
         }
@@ -83,7 +91,36 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     }
     let mut harness = Command::new(target.join(folder).join("packhorse-crash"));
     harness.args(&wanted.arguments).env("PACKHORSE_BIN", broker).current_dir(&root);
-    command::watch(&mut harness)
+    let Some(kind) = &wanted.record else { return command::watch(&mut harness) };
+    // The commit is what was run, whatever is committed meanwhile.
+    let run = Run::of(kind);
+    let report = target.join("xtask").join("crash-report.json");
+    if let Some(folder) = report.parent() {
+        fs::create_dir_all(folder).map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
+    }
+    let _ = fs::remove_file(&report);
+    let ended = command::watch(harness.arg("--report").arg(&report));
+    // One that found something is kept as well; one that never came to a verdict has nothing to keep.
+    match fs::read_to_string(&report) {
+        Ok(text) => durability::record(&filled(run, &text)?)?,
+        Err(error) => println!("not recorded: {}: {error}", report.display()),
+    }
+    ended
+}
+
+/// What the harness wrote, as a run to be kept.
+fn filled(run: Run, report: &str) -> Result<Run, String> {
+    #[derive(Deserialize)]
+    struct Report {
+        seeds: String,
+        counts: Vec<(String, u64)>,
+        faults: Vec<(String, u64)>,
+        violations: u64,
+        found: Vec<String>,
+    }
+    let report: Report = serde_json::from_str(report).map_err(|error| format!("the harness's report: {error}"))?;
+    let Report { seeds, counts, faults, violations, found } = report;
+    Ok(Run { seeds, counts, faults, violations, found, ..run })
 }
 
 /// Where programs with planted faults are, so that nobody takes them for the ordinary ones.
@@ -131,6 +168,7 @@ mod tests {
     fn flags_become_the_harness_s() {
         let wanted = |profile: &str, line: &str| Wanted {
             profile: profile.to_owned(),
+            record: None,
             arguments: line.split_whitespace().map(str::to_owned).collect(),
         };
         assert_eq!(parse("--kills 100"), Ok(wanted("release", "kills --count 100")));
@@ -141,8 +179,22 @@ mod tests {
         assert_eq!(parse("--power 60"), Ok(wanted("release", "power --count 60")));
         assert_eq!(parse("--flushes 30"), Ok(wanted("release", "flushes --count 30")));
         assert_eq!(parse("--seed 3 --planted --keep"), Ok(wanted("release", "planted --seed 3 --keep")));
+        let recorded = parse("--record --power 5").expect("a flag of ours");
+        assert_eq!(recorded.record.as_deref(), Some("power cuts"));
+        assert_eq!(recorded.arguments, ["power", "--count", "5"]);
         assert!(parse("").is_err());
         assert!(parse("--kills").is_err());
+        assert!(parse("--planted --record").is_err());
+    }
+
+    #[test]
+    fn a_report_becomes_a_run() {
+        let text =
+            r#"{"seeds":"1–2","counts":[["kills counted",9]],"faults":[["pause",3]],"violations":1,"found":["x"]}"#;
+        let run = filled(Run { kind: "kills".to_owned(), ..Run::default() }, text).expect("all is there");
+        assert_eq!((run.kind.as_str(), run.seeds.as_str(), run.violations), ("kills", "1–2", 1));
+        assert_eq!((run.counts, run.faults), (vec![("kills counted".to_owned(), 9)], vec![("pause".to_owned(), 3)]));
+        filled(Run::default(), "{}").expect_err("nothing is there");
     }
 
     #[test]

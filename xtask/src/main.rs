@@ -8,6 +8,7 @@ mod codegen;
 mod command;
 mod crash;
 mod crash_points;
+mod durability;
 mod interop;
 mod readme;
 mod record;
@@ -30,6 +31,7 @@ cargo xtask TASK
   crash --power N [ARGS…]    the same with power cuts: what was not synced is lost
   crash --flushes N [ARGS…]  the same with a disk that fails: the broker must end by itself
   crash --planted [ARGS…]    faults planted in the broker on purpose: each must be found; prints the table
+  durability [--check]       writes (or compares) the generated parts of docs/durability-report.md
   bench KIND [ARGS…]         figures: `quick` for a first one, scenarios, instruction counts; without KIND it lists them
 ";
 
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         "tidy" => tidy::run(rest),
         "crash-points" => crash_points::run(rest),
         "crash" => crash::run(rest),
+        "durability" => durability::run(rest),
         "bench" => bench::run(rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

@@ -5,7 +5,7 @@
 
 use crate::record::Record;
 use crate::workspace::Metadata;
-use crate::{codegen, command, crash, crash_points, interop, readme, tidy};
+use crate::{codegen, command, crash, crash_points, durability, interop, readme, tidy};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,7 +28,12 @@ pub(crate) struct Step {
 pub(crate) const STEPS: &[Step] = &[
     Step { name: "fmt", what: "the source is formatted", quick: true, run: fmt },
     Step { name: "tidy", what: "documents, table of dependencies, licenses, headers", quick: true, run: tidy_rules },
-    Step { name: "codegen", what: "generated source is what its table gives", quick: true, run: generated },
+    Step {
+        name: "codegen",
+        what: "generated source and tables are what their sources give",
+        quick: true,
+        run: generated,
+    },
     Step { name: "clippy", what: "no warning in any target of any member", quick: true, run: clippy },
     Step { name: "build", what: "every member with its tests and examples", quick: true, run: build },
     Step { name: "unit", what: "cargo test of every member, real-process tests among them", quick: true, run: unit },
@@ -176,9 +181,10 @@ fn tidy_rules(context: &mut Context) -> Result<Outcome, String> {
     Ok(Outcome { passed: report.rules() - failed, failed, skipped: 0, text: report.text() })
 }
 
-fn generated(_: &mut Context) -> Result<Outcome, String> {
+fn generated(context: &mut Context) -> Result<Outcome, String> {
     codegen::run(&["--check".to_owned()])?;
-    Ok(Outcome::one())
+    durability::check(&context.root)?;
+    Ok(Outcome { passed: 2, ..Outcome::default() })
 }
 
 fn clippy(context: &mut Context) -> Result<Outcome, String> {

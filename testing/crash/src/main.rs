@@ -57,6 +57,9 @@ struct Kills {
     /// No run with foreign clients; otherwise one in four
     #[arg(long)]
     only_ours: bool,
+    /// Writes what it came to into this file too, as JSON
+    #[arg(long)]
+    report: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -84,6 +87,9 @@ fn main() -> ExitCode {
 fn kills(options: &Kills, death: &mut dyn Death, flag: &str) -> Result<Verdict, String> {
     let verdict = campaign(options, flag)?.run(death)?;
     println!("{verdict}");
+    if let Some(path) = &options.report {
+        verdict.write_report(path)?;
+    }
     Ok(verdict)
 }
 

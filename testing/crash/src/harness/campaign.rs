@@ -43,6 +43,8 @@ pub struct Campaign {
 /// What it came to. Runs end with the first in which something is broken.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
+    /// The first run's seed.
+    pub seed: u64,
     /// Kills that count.
     pub counted: u64,
     /// Kills made.
@@ -170,7 +172,7 @@ impl fmt::Display for Verdict {
 impl Campaign {
     /// Makes the runs; prints a line for each. Err: the harness itself fails, a sentence.
     pub fn run(&self, death: &mut dyn Death) -> Result<Verdict, String> {
-        let mut verdict = Verdict { word: death.word(), ..Verdict::default() };
+        let mut verdict = Verdict { word: death.word(), seed: self.seed, ..Verdict::default() };
         let begin = Instant::now();
         let mut seed = self.seed;
         while verdict.counted < self.kills {

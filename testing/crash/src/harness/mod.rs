@@ -22,6 +22,7 @@ mod orders;
 mod plan;
 mod process;
 mod producer;
+mod report;
 mod run;
 mod tally;
 
