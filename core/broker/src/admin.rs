@@ -1,6 +1,6 @@
 //! Commands of operators and their answers, without any protocol's words. `shell/http` renders them.
 
-use packhorse_model::{QueueId, QueueSettings};
+use packhorse_model::{QueueId, QueueLimits, QueueSettings};
 use packhorse_store::StoreStatus;
 
 /// A command. Those for one queue may be given to any shard; those marked "per shard" answer for one shard only and are
@@ -35,6 +35,40 @@ pub enum Command {
         /// Even when it holds messages or has consumers.
         force: bool,
     },
+    /// Removes all messages that nobody holds and that are there when the command is carried out. Answered by
+    /// [`Reply::Purged`] when durable.
+    QueuePurge {
+        /// Its name.
+        name: String,
+    },
+    /// Moves ready messages, oldest first, to the end of another queue, which is created if an attach would create it.
+    /// Answered by [`Reply::Moved`] when the last of them is durable.
+    QueueMove {
+        /// Where they are.
+        from: String,
+        /// Where they go.
+        to: String,
+        /// At most so many.
+        limit: u64,
+    },
+    /// Sets other limits. Answered by [`Reply::Changed`] when durable.
+    QueueChange {
+        /// Its name.
+        name: String,
+        /// Its limits from now on.
+        limits: QueueLimits,
+    },
+}
+
+impl Command {
+    /// The queue whose shard carries it out, of a command that takes its time.
+    pub(crate) fn queue(&self) -> Option<&str> {
+        match self {
+            Command::QueuePurge { name } | Command::QueueChange { name, .. } => Some(name),
+            Command::QueueMove { from, .. } => Some(from),
+            _ => None,
+        }
+    }
 }
 
 /// Settings of a queue as an operator gives them; `None` = default.
@@ -46,6 +80,8 @@ pub struct QueuePatch {
     pub max_deliveries: Option<u32>,
     /// See [`QueueSettings::dead_letter`].
     pub dead_letter: Option<String>,
+    /// See [`QueueLimits`].
+    pub limits: Option<QueueLimits>,
 }
 
 /// The one answer to a command.
@@ -68,6 +104,21 @@ pub enum Reply {
     Deleted {
         /// Messages that went with it.
         messages: u64,
+    },
+    /// All that nobody held is gone.
+    Purged {
+        /// How many messages that were.
+        messages: u64,
+    },
+    /// Messages are in the other queue.
+    Moved {
+        /// How many. Fewer than were asked for and ready: the other queue was full, or deleted, in between.
+        messages: u64,
+    },
+    /// The queue has the settings that were asked for.
+    Changed {
+        /// The queue as it is now.
+        queue: Box<QueueReport>,
     },
     /// It was not done.
     Refused(Refusal),

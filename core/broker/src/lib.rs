@@ -23,4 +23,5 @@ pub use admin::{
 pub use config::{Config, ConfigError};
 pub use io::{Effect, Endpoint, Input, Level, Lost, Mail};
 pub use node::Node;
+pub use packhorse_model::{OnFull, QueueLimits};
 pub use shard::{Recovery, Shard};

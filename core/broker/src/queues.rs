@@ -6,6 +6,7 @@
 //! them over at the end of the turn.
 
 mod bodies;
+mod commands;
 mod dead_letters;
 mod orphans;
 mod requests;
@@ -17,6 +18,7 @@ use crate::mail::{Answer, Body, Deliver, LinkName, LinkRef};
 use crate::ring::Ring;
 use crate::topology::Topology;
 use crate::{Config, Counters};
+use commands::Commands;
 use dead_letters::Relocating;
 use packhorse_model::{
     ConnectionId, Content, EntryKey, LargeId, Map, Now, Overlay, QueueId, QueueName, QueueSettings, Seed, ShardId,
@@ -65,6 +67,8 @@ pub(crate) enum Due {
     Arrived { to: EntryKey, level: u8 },
     /// A change of the directory is safe.
     Topology(crate::topology::Change),
+    /// Tell an operator.
+    Command { id: u64, reply: crate::Reply },
 }
 
 /// See the module.
@@ -78,6 +82,7 @@ pub(crate) struct Queues {
     subscribers: Map<ConsumerId, Subscriber>,
     next_consumer: u64,
     draining: Vec<ConsumerId>,
+    commands: Commands,
     relocating: BTreeMap<EntryKey, Relocating>,
     /// Who is told of an entry that waits for room in its dead-letter queue.
     postponed: BTreeMap<EntryKey, Reply>,
@@ -136,6 +141,7 @@ impl Queues {
             subscribers: seed.map(),
             next_consumer: 1,
             draining: Vec::new(),
+            commands: Commands::default(),
             relocating: BTreeMap::new(),
             postponed: BTreeMap::new(),
             ready: Vec::new(),
@@ -233,6 +239,7 @@ impl Queues {
             self.answer(link, Answer::Ended { condition: "amqp:resource-deleted", why });
         }
         self.forget_relocating(id);
+        self.forget_commands(id);
     }
 
     pub(crate) fn new_queue(
@@ -346,7 +353,7 @@ impl Queues {
                     let reply = reply.take_if(|(key, _)| *key == relocation.key).map(|(_, reply)| reply);
                     self.relocate(slot, relocation, reply);
                 }
-                queue::Effect::Purged { .. } => {}
+                queue::Effect::Purged { token, count } => self.purged(token, count),
                 queue::Effect::Damaged { level: _, sequence } => {
                     let held = &self.held[slot as usize];
                     let text = format!(
@@ -455,6 +462,7 @@ impl Queues {
                 Due::Settled { link, delivery } => self.answer(link, Answer::Settled { delivery }),
                 Due::Arrived { to, level } => self.relocated(to, level, true),
                 Due::Topology(change) => self.changed(change),
+                Due::Command { id, reply } => self.reply(id, reply),
             }
         }
     }

@@ -183,6 +183,7 @@ impl<S: Store> Shard<S> {
                 if self.stop_at_us.is_none() {
                     self.stop_at_us = Some(now.mono_us + STOP_PATIENCE_US);
                     self.stop_deadline_us = self.stop_at_us;
+                    self.queues.stop_commands();
                 }
                 let slots: Vec<u32> = self.connections.iter().map(|(slot, _)| slot as u32).collect();
                 for slot in slots {

@@ -54,11 +54,11 @@ impl Topology {
     }
 }
 
-fn refused(kind: RefusalKind, code: &'static str, detail: String) -> Reply {
+pub(crate) fn refused(kind: RefusalKind, code: &'static str, detail: String) -> Reply {
     Reply::Refused(Refusal { kind, code, detail })
 }
 
-fn not_found(name: &str) -> Reply {
+pub(crate) fn not_found(name: &str) -> Reply {
     refused(RefusalKind::NotFound, "queue-not-found", format!("there is no queue \"{name}\""))
 }
 
@@ -212,8 +212,12 @@ impl Queues {
                 Some(queue) => self.report(id, queue, ReportAs::Queue),
                 None => self.reply(id, not_found(&name)),
             },
+            Command::QueuePut { patch: QueuePatch { limits: Some(_), .. }, .. } => self.not_yet(id),
             Command::QueuePut { name, patch } => self.put(id, &name, &patch),
             Command::QueueDelete { name, force } => self.delete(id, &name, force),
+            Command::QueuePurge { .. } | Command::QueueMove { .. } | Command::QueueChange { .. } => {
+                self.long_command(id, command);
+            }
         }
     }
 

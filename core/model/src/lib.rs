@@ -22,5 +22,5 @@ pub use outcome::Outcome;
 #[cfg(feature = "planted")]
 pub use planted::choose as choose_planted;
 pub use planted::{Planted, planted};
-pub use settings::QueueSettings;
+pub use settings::{OnFull, QueueLimits, QueueSettings};
 pub use time::Now;

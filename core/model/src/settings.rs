@@ -13,6 +13,30 @@ pub struct QueueSettings {
     pub dead_letter: Option<QueueName>,
 }
 
+/// How much a queue takes, and what happens when it has that much.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueLimits {
+    /// Most messages; `None` = no such limit.
+    pub max_messages: Option<u64>,
+    /// Most bytes of messages; `None` = no such limit.
+    pub max_bytes: Option<u64>,
+    /// What happens to producers, or to messages, when a limit is reached.
+    pub on_full: OnFull,
+}
+
+/// What a full queue does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum OnFull {
+    /// Its producers get no credit until there is room. What credit already allowed is taken.
+    #[default]
+    Block = 0,
+    /// What is sent to it is rejected.
+    Reject = 1,
+    /// Its oldest messages that are ready go to the dead-letter queue.
+    DropOldest = 2,
+}
+
 impl Default for QueueSettings {
     fn default() -> QueueSettings {
         QueueSettings { default_durable: true, delivery_limit: 10, dead_letter: None }

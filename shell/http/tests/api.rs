@@ -52,6 +52,7 @@ fn play(shard: ShardId, command: Command) -> Reply {
         }
         Command::QueueDelete { name, force: true } if name == "q1" => Reply::Deleted { messages: 7 },
         Command::QueueDelete { name, .. } => not_found(&name),
+        other => panic!("nobody asks for {other:?} yet"),
     }
 }
 

@@ -19,6 +19,7 @@ mod memory;
 mod messages;
 mod outcomes;
 mod poison;
+mod purge;
 mod random;
 mod stealing;
 mod stop;
