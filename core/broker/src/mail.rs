@@ -34,6 +34,8 @@ pub(crate) enum Request {
     Credit { consumer: ConsumerId, limit: u64, drain: bool },
     /// What became of a delivery. `reply`: answered by [`Answer::Settled`] with this number when durable.
     Settle { key: DeliveryKey, outcome: Outcome, reply: Option<(LinkRef, u32)> },
+    /// The content of this delivery cannot be read.
+    Unreadable { key: DeliveryKey },
     /// The consumer goes.
     Unsubscribe { consumer: ConsumerId, lost: bool },
 }

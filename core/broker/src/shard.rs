@@ -27,6 +27,8 @@ const ROUNDS: usize = 64;
 
 const DISK_FULL: &str = "the disk of the data directory is full: what is sent waits and is not confirmed, and so do \
     acknowledgements; free some space, and all goes on by itself";
+const DAMAGED: &str = "messages are damaged and set aside: their bodies failed their checksums or could not be read; each queue's \
+    `damaged` says how many, a purge removes them";
 const DISK_HAS_ROOM: &str = "there is room again on the disk of the data directory";
 
 /// How long an orderly stop waits for peers to answer our `close`.
@@ -513,13 +515,16 @@ impl<S: Store> Shard<S> {
 
     fn report(&self) -> ShardReport {
         let totals = self.totals();
-        let alarms = if self.failed {
+        let mut alarms = if self.failed {
             vec![Alarm { code: "store-failed", text: "the store has failed: nothing is confirmed any more".into() }]
         } else if self.full && self.id().0 == 0 {
             vec![Alarm { code: "disk-full", text: DISK_FULL.into() }]
         } else {
             Vec::new()
         };
+        if totals.damaged > 0 {
+            alarms.push(Alarm { code: "damaged", text: DAMAGED.into() });
+        }
         ShardReport {
             connections: self.connections.len() as u64,
             sessions: self.connections.iter().map(|(_, held)| held.connection.session_count() as u64).sum(),

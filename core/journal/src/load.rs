@@ -41,16 +41,17 @@ impl LoadJob {
             }
             reads.push((entry.place, entry.length, None));
         }
-        let ops = reads
-            .iter()
-            .map(|(place, length, _)| DiskOp::Read {
-                name: FileName::Segment(place.segment),
-                offset: u64::from(place.offset),
-                length: *length,
-            })
-            .collect::<Vec<_>>();
-        let left = ops.len();
-        (LoadJob { shard, load, entries, reads, left }, ops)
+        let left = reads.len();
+        let job = LoadJob { shard, load, entries, reads, left };
+        let ops = (0..left).map(|read| job.op(read)).collect();
+        (job, ops)
+    }
+
+    /// The operation of a read, by its position.
+    pub(crate) fn op(&self, read: usize) -> DiskOp {
+        let (place, length, _) = &self.reads[read];
+        let name = FileName::Segment(place.segment);
+        DiskOp::Read { name, offset: u64::from(place.offset), length: *length }
     }
 
     /// A read has ended; `None`: it failed. Answers whether all have.

@@ -92,8 +92,17 @@ enum Work {
     Checkpoint,
     Large(LargeId, Done),
     Remove,
-    Read { job: u64, read: usize },
-    LargeRead { shard: u16, load: LoadLarge },
+    /// `again`: it failed before.
+    Read {
+        job: u64,
+        read: usize,
+        again: bool,
+    },
+    LargeRead {
+        shard: u16,
+        load: LoadLarge,
+        again: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -287,8 +296,7 @@ impl Log {
     /// Takes a request for a part of a large message.
     pub fn load_large(&mut self, shard: ShardId, load: LoadLarge) {
         if self.failed.is_none() {
-            let op = large::read_op(load.id, load.offset, load.length);
-            self.reads.push_back((Work::LargeRead { shard: shard.0, load }, op));
+            self.read_large(shard.0, load, false);
         }
     }
 
@@ -677,11 +685,21 @@ impl Log {
                 Err(error) => Some(error),
             },
             Work::Remove => result.err(),
-            Work::Read { job, read } => {
+            // What fails once is asked for once more: the cable, not the platter. What comes and is wrong would come again.
+            Work::Read { job, read, again: false } if result.is_err() => {
+                let op = self.jobs[&job].op(read);
+                self.reads.push_back((Work::Read { job, read, again: true }, op));
+                None
+            }
+            Work::Read { job, read, .. } => {
                 self.read_done(job, read, result);
                 None
             }
-            Work::LargeRead { shard, load } => {
+            Work::LargeRead { shard, load, again: false } if result.is_err() => {
+                self.read_large(shard, load, true);
+                None
+            }
+            Work::LargeRead { shard, load, .. } => {
                 let bytes = match result {
                     Ok(IoDone::Read(bytes)) => large::extract(load.id, load.offset, load.length, bytes),
                     _ => None,
@@ -723,6 +741,11 @@ impl Log {
         }
     }
 
+    fn read_large(&mut self, shard: u16, load: LoadLarge, again: bool) {
+        let op = large::read_op(load.id, load.offset, load.length);
+        self.reads.push_back((Work::LargeRead { shard, load, again }, op));
+    }
+
     fn plan_load(&mut self, shard: u16, load: Load) {
         let gone = self.waiting_acknowledgements(load.queue);
         let entries = self.index.find(&load, |sequence| gone.iter().any(|r| r.0 <= sequence && sequence <= r.1));
@@ -739,7 +762,7 @@ impl Log {
         let id = self.next_job;
         self.next_job += 1;
         self.jobs.insert(id, job);
-        let reads = ops.into_iter().enumerate().map(|(read, op)| (Work::Read { job: id, read }, op));
+        let reads = ops.into_iter().enumerate().map(|(read, op)| (Work::Read { job: id, read, again: false }, op));
         self.reads.extend(reads);
     }
 

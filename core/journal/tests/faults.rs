@@ -3,10 +3,10 @@
 #![cfg(feature = "sim")]
 
 use bytes::Bytes;
-use packhorse_journal::sim::{CrashMode, Sim, SimDisk, SimFault, SimStore};
+use packhorse_journal::sim::{CrashMode, Effect, Sim, SimDisk, SimFault, SimStore, Trouble, Verb};
 use packhorse_journal::{DiskOp, IoErrorKind, JournalError, Options};
 use packhorse_model::{ContentFormat, Head, HeadFlags, LargeId, Now, QueueId, QueueName, QueueSettings, ShardId};
-use packhorse_store::{Batch, Event, LargeOp, Load, Op, RESERVE, Recovered, Store, Stored, Ticket};
+use packhorse_store::{Batch, Event, LargeOp, Load, LoadLarge, Op, RESERVE, Recovered, Store, Stored, Ticket};
 
 const QUEUE: QueueId = QueueId(1);
 const BATCHES: u64 = 30;
@@ -142,8 +142,8 @@ fn a_failed_operation_ends_the_store_and_confirms_nothing() {
         let told = play(&sim, &mut Vec::new());
         kinds.insert(op.verb());
         if let DiskOp::Read { .. } = op {
-            assert!(told.failed[0].is_empty(), "a read that fails costs what it was to read");
-            assert!(told.unreadable > 0 && told.durable == Ticket(BATCHES));
+            assert!(told.failed[0].is_empty(), "a read that fails once is asked for once more");
+            assert_eq!((told.unreadable, told.durable), (0, Ticket(BATCHES)));
             continue;
         }
         for failed in &told.failed {
@@ -160,6 +160,48 @@ fn a_failed_operation_ends_the_store_and_confirms_nothing() {
         }
     }
     assert_eq!(kinds.into_iter().collect::<Vec<_>>(), ["create", "read", "rename", "sync", "write"]);
+}
+
+#[test]
+fn a_read_that_fails_twice_costs_what_it_was_to_read_and_no_more() {
+    let sim = open(SimDisk::new(6)).unwrap_or_else(|(error, _)| panic!("{error}"));
+    let mut handle = sim.handle(ShardId(0));
+    for sequence in 0..3 {
+        let mut batch = Batch::default();
+        enqueue(&mut batch, sequence);
+        handle.submit(batch);
+    }
+    let id = LargeId(1);
+    handle.large(LargeOp::Begin { id });
+    handle.large(LargeOp::Chunk { id, bytes: Bytes::from(vec![1; 100_000]) });
+    handle.large(LargeOp::End { id });
+    sim.settle();
+    let mut read = |times: u64| -> Vec<usize> {
+        if times > 0 {
+            let trouble = Trouble { id: 7, verb: Verb::Read, effect: Effect::Error, times };
+            sim.with_disk(|disk| disk.plant_trouble(trouble));
+        }
+        let mut events = Vec::new();
+        handle.poll(&mut events);
+        events.clear();
+        handle.load(Load { queue: QUEUE, level: 4, from: 0, count: 100, bytes: 100_000 });
+        sim.settle();
+        handle.load_large(LoadLarge { token: 1, id, offset: 0, length: 100_000 });
+        sim.settle();
+        handle.poll(&mut events);
+        let body = |e: &Event| match e {
+            Event::Loaded(loaded) => Some(loaded.bodies.iter().filter(|b| b.range.is_some()).count()),
+            Event::LargeLoaded { bytes, .. } => Some(bytes.as_ref().map_or(0, Bytes::len)),
+            _ => None,
+        };
+        events.iter().filter_map(body).collect()
+    };
+    assert_eq!(read(0), [3, 100_000]);
+    assert_eq!(read(1), [3, 100_000], "once is no answer");
+    assert_eq!(read(2), [0, 100_000]);
+    assert_eq!(read(3), [0, 100_000], "the one for the large one is the first of its own");
+    assert_eq!(read(4), [0, 0]);
+    assert_eq!(read(0), [3, 100_000], "it was the disk, not what is on it");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::planted::told;
 use crate::queue::Queue;
 use crate::slot::Flag;
 use alloc::vec::Vec;
-use packhorse_model::Sequence;
+use packhorse_model::{Content, Sequence};
 use packhorse_store::{Load, Loaded};
 
 /// Most entries that one consumer gets at once.
@@ -105,8 +105,7 @@ impl Queue {
             if !resident || !marked {
                 return Offer::Nothing;
             }
-            let settles = !self.consumers.get(index).pre_settled;
-            self.give(index, level, place, turn, out);
+            let settles = self.give(index, level, place, turn, out);
             if suspect && settles {
                 self.gave_suspect(level, sequence, history, turn);
             }
@@ -139,7 +138,8 @@ impl Queue {
         }
     }
 
-    fn give(&mut self, index: u32, level: u8, place: Place, turn: &mut Turn<'_>, out: &mut Vec<Effect>) {
+    /// Gives an entry to a consumer; true: it is to be settled.
+    fn give(&mut self, index: u32, level: u8, place: Place, turn: &mut Turn<'_>, out: &mut Vec<Effect>) -> bool {
         let consumer = self.consumers.get(index);
         let (id, pre_settled) = (consumer.id, consumer.pre_settled);
         self.consumers.took(index);
@@ -148,7 +148,8 @@ impl Queue {
         self.epoch = epoch.wrapping_add(1);
         let slot = *self.list(level).slot(place);
         let mut history = slot.packed.history;
-        if pre_settled {
+        // The file of a large one goes with the entry, so it stays until all of it is sent.
+        if pre_settled && !matches!(slot.packed.content(), Content::Large { .. }) {
             let mut deliveries = 0;
             if history != NONE {
                 let past = self.histories.get_mut(history);
@@ -165,7 +166,7 @@ impl Queue {
                 packed: slot.packed,
             }));
             self.must(level, place, Event::Acknowledge, turn);
-            return;
+            return false;
         }
         if history == NONE {
             history = self.histories.add(level, slot.sequence);
@@ -182,6 +183,7 @@ impl Queue {
             deliveries,
             packed: slot.packed,
         }));
+        true
     }
 
     fn load(&mut self, level: u8, from: Sequence, out: &mut Vec<Effect>) {
@@ -245,12 +247,16 @@ impl Queue {
     /// Sets an entry aside whose body cannot be read. One that a consumer holds has been read before, and stays with it.
     fn damage(&mut self, level: u8, place: Place, turn: &mut Turn<'_>, out: &mut Vec<Effect>) {
         let slot = self.list(level).slot(place);
-        let sequence = slot.sequence;
         if slot.packed.state() == State::Available && !slot.packed.resident(turn.oldest_resident) {
-            self.must(level, place, Event::Damage, turn);
-            self.damaged.insert((level, sequence));
-            out.push(Effect::Damaged { level, sequence });
+            self.set_aside(level, place, turn, out);
         }
+    }
+
+    pub(crate) fn set_aside(&mut self, level: u8, place: Place, turn: &mut Turn<'_>, out: &mut Vec<Effect>) {
+        let sequence = self.list(level).slot(place).sequence;
+        self.must(level, place, Event::Damage, turn);
+        self.damaged.insert((level, sequence));
+        out.push(Effect::Damaged { level, sequence });
     }
 
     /// Goes on with purges as far as `work` goes; true when none is left.

@@ -183,8 +183,8 @@ pub fn transition(state: State, event: Event) -> Result<Transition, Illegal> {
         (S::Available, E::Quarantine) => to(S::Scheduled),
         (S::Acquired, E::Postpone) => to(S::Scheduled),
         (S::Acquired | S::Scheduled, E::DeadLetter) => gone(Reason::DeadLettered, Record::Relocate),
-        // Found by reading ahead: before it is given to anyone, or while another reading had it delivered already.
-        (S::Available | S::Scheduled, E::Damage) => to(S::Damaged),
+        // Found by reading ahead, or, of a large one, by its consumer's reading.
+        (S::Available | S::Scheduled | S::Acquired, E::Damage) => to(S::Damaged),
         (S::Available | S::Scheduled | S::Damaged, E::Purge) => gone(Reason::Purged, Record::Acknowledge),
         // Removing and Moving are entered and left by the events of transactions and lanes.
         (S::Staged | S::Available | S::Scheduled | S::Acquired | S::Removing | S::Moving | S::Damaged | S::Gone, _) => {

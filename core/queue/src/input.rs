@@ -63,7 +63,8 @@ pub enum Input<'a> {
     Subscribe {
         /// The consumer.
         consumer: ConsumerId,
-        /// Its deliveries are acknowledged in the dispatching turn.
+        /// Its deliveries are acknowledged in the dispatching turn; those of large messages, which are read while they are
+        /// sent, by [`Input::Settle`] when they are sent.
         pre_settled: bool,
     },
     /// A consumer goes. What it holds comes back in slices, in [`crate::Queue::dispatch`]; until that is done nothing is
@@ -90,6 +91,12 @@ pub enum Input<'a> {
         key: DeliveryKey,
         /// The word.
         outcome: Outcome,
+    },
+    /// The content of this delivery cannot be read: a large message is read while it is sent. It is set aside
+    /// ([`Effect::Damaged`]), and nobody gets it any more. Answer: [`Answer::Settled`].
+    Unreadable {
+        /// The delivery.
+        key: DeliveryKey,
     },
     /// Bodies asked for by [`Effect::Load`].
     Loaded {

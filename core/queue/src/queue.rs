@@ -142,6 +142,7 @@ impl Queue {
             Input::Unsubscribe { consumer, lost } => self.consumers.leave(consumer, lost),
             Input::Credit { consumer, limit } => self.consumers.set_limit(consumer, limit),
             Input::Settle { key, outcome } => return Answer::Settled(self.settle(key, outcome, turn, out)),
+            Input::Unreadable { key } => return Answer::Settled(self.unreadable(key, turn, out)),
             Input::Loaded { buffer, loaded } => self.on_loaded(buffer, loaded, turn, out),
             Input::Recovered(entry) => self.on_recovered(*entry),
             Input::Reserve { head, content, stored, overlay } => {

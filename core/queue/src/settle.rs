@@ -66,6 +66,14 @@ impl Queue {
         true
     }
 
+    /// Sets an entry aside whose consumer could not be sent all of it.
+    pub(crate) fn unreadable(&mut self, key: DeliveryKey, turn: &mut Turn<'_>, out: &mut Vec<Effect>) -> bool {
+        let Some(place) = self.delivery(key) else { return false };
+        self.let_go(key.level, place);
+        self.set_aside(key.level, place, turn, out);
+        true
+    }
+
     /// The place of the entry that a consumer holds under this key.
     fn delivery(&self, key: DeliveryKey) -> Option<Place> {
         let place = self.find(key.level, key.sequence)?;

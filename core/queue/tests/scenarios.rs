@@ -4,7 +4,7 @@ mod poison;
 mod rig;
 
 use packhorse_model::{Outcome, Reason};
-use packhorse_queue::{DeliveryKey, Input};
+use packhorse_queue::{ConsumerId, DeliveryKey, Input};
 use rig::{DLQ, Got, Q, Rig, seen};
 
 /// Numbers for choices.
@@ -451,4 +451,51 @@ fn numbers_are_never_drawn_twice_over_starts() {
         rig.end_turn();
         rig = rig.crash(start);
     }
+}
+
+#[test]
+fn a_large_one_whose_file_cannot_be_read_is_set_aside_and_the_next_is_given() {
+    let mut rig = Rig::new(10);
+    let bad = rig.send_large(Q, 1 << 21);
+    rig.send_all(2);
+    let consumer = rig.subscribe(Q, 1);
+    let got = rig.receive(Q, consumer, 1);
+    assert_eq!(got[0].key.sequence, bad);
+    assert!(rig.unreadable(&got[0]));
+    let stats = rig.queue(Q).stats();
+    assert_eq!((stats.damaged, stats.acquired, stats.ready, stats.depth), (1, 0, 2, 3));
+    assert_eq!(rig.damaged, [bad]);
+    assert!(!rig.unreadable(&got[0]) && !rig.settle(&got[0], Outcome::Acknowledge), "once");
+    rig.unsubscribe(Q, consumer, true);
+    let second = rig.subscribe(Q, 2);
+    assert_eq!(numbers(&rig.receive(Q, second, 5)), [0, 1], "nobody gets it again");
+    rig.handle(Q, Input::Purge { token: 1 });
+    rig.flush();
+    assert_eq!(rig.queue(Q).stats().damaged, 0);
+    // It was said of this run alone: what could not be read is asked for again after the next start.
+    let mut rig = Rig::new(10);
+    let bad = rig.send_large(Q, 1 << 21);
+    rig.flush();
+    let consumer = rig.subscribe(Q, 1);
+    let got = rig.receive(Q, consumer, 1);
+    assert!(rig.unreadable(&got[0]));
+    let mut rig = rig.restart();
+    let consumer = rig.subscribe(Q, 1);
+    assert_eq!(rig.receive(Q, consumer, 1)[0].key.sequence, bad);
+}
+
+#[test]
+fn a_large_one_for_a_consumer_that_settles_nothing_stays_until_it_is_sent() {
+    let mut rig = Rig::new(10);
+    rig.send_large(Q, 1 << 21);
+    rig.send_all(1);
+    let consumer = ConsumerId(1);
+    rig.handle(Q, Input::Subscribe { consumer, pre_settled: true });
+    let got = rig.receive(Q, consumer, 5);
+    assert_eq!(got.len(), 2);
+    let stats = rig.queue(Q).stats();
+    assert_eq!((stats.acquired, stats.depth), (1, 1), "the small one is gone, the file of the large one is needed");
+    assert!(rig.settle(&got[0], Outcome::Acknowledge));
+    rig.flush();
+    assert_eq!(rig.queue(Q).stats().depth, 0);
 }

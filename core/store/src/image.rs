@@ -118,7 +118,9 @@ impl Image {
             Op::Acknowledge { queue, first, last } => {
                 if let Some(q) = self.queues.get_mut(queue) {
                     while let Some((&sequence, _)) = q.entries.range(*first..=*last).next() {
-                        q.entries.remove(&sequence);
+                        if let Some(Entry { content: Stuff::Large { id, .. }, .. }) = q.entries.remove(&sequence) {
+                            self.files.remove(&id);
+                        }
                     }
                 }
             }
@@ -222,6 +224,11 @@ impl Image {
         let from = (offset as usize).min(file.bytes.len());
         let to = (from + length as usize).min(file.bytes.len());
         Some(Bytes::copy_from_slice(&file.bytes[from..to]))
+    }
+
+    pub(crate) fn cut_large_files(&mut self, length: usize) {
+        self.files.values_mut().for_each(|file| file.bytes.truncate(length));
+        self.files.retain(|_, file| !file.bytes.is_empty());
     }
 
     /// What a crash at this broker time or a stop in order (`None`) leaves for the next start, with that start's jump of the

@@ -126,6 +126,11 @@ impl Memory {
         }
     }
 
+    /// From now on no file of a large message has more bytes of content than this; 0: they are gone.
+    pub fn cut_large_files(&self, length: usize) {
+        self.world.borrow_mut().image.cut_large_files(length);
+    }
+
     /// Broker time, which the next start continues.
     pub fn set_broker_time_ms(&self, now_ms: u64) {
         self.world.borrow_mut().now_ms = now_ms;

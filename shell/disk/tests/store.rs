@@ -270,6 +270,57 @@ fn a_large_message_is_read_back_in_parts_and_removed_with_its_entry() {
 }
 
 #[test]
+fn a_large_message_whose_file_was_hurt_is_told_unreadable_and_nothing_else_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut s = open(dir.path());
+    let mut batch = Batch::default();
+    create(&mut batch, 2);
+    s.shards[0].submit(batch);
+    let ids: Vec<LargeId> = (1..=4).map(|n| LargeId(1 << 40 | n)).collect();
+    let mut batch = Batch::default();
+    for (sequence, id) in (1..).zip(ids.iter().copied()) {
+        s.shards[0].large(LargeOp::Begin { id });
+        s.shards[0].large(LargeOp::Chunk { id, bytes: Bytes::from(vec![5; 200_000]) });
+        s.shards[0].large(LargeOp::End { id });
+        s.wait_for(0, |e| matches!(e, Event::LargeSynced { id: of, .. } if of == id).then_some(()));
+        let content = Stored::Large { id, length: 200_000 };
+        batch.push(Op::Enqueue { queue: QueueId(2), sequence, head: head(), content, volatile: false });
+    }
+    batch.require_flush();
+    let ticket = s.shards[0].submit(batch);
+    s.wait_durable(0, ticket);
+    drop(s);
+    let path = |id: LargeId| dir.path().join("large").join(format!("{:016x}", id.0));
+    std::fs::remove_file(path(ids[0])).unwrap();
+    let mut bytes = std::fs::read(path(ids[1])).unwrap();
+    std::fs::write(path(ids[1]), &bytes[..100_000]).unwrap();
+    bytes[150_000] ^= 1;
+    std::fs::write(path(ids[2]), &bytes).unwrap();
+    let mut s = open(dir.path());
+    let lengths: Vec<Option<usize>> = (0..)
+        .zip(&ids)
+        .map(|(token, id)| {
+            s.shards[0].load_large(LoadLarge { token, id: *id, offset: 0, length: 200_000 });
+            s.wait_for(0, |e| match e {
+                Event::LargeLoaded { token: of, bytes } if of == token => Some(bytes.map(|bytes| bytes.len())),
+                _ => None,
+            })
+        })
+        .collect();
+    assert_eq!((lengths[0].unwrap_or(0), lengths[2], lengths[3]), (0, None, Some(200_000)));
+    assert!(lengths[1].is_none_or(|length| length < 200_000), "a part of it is not all of it");
+    // They go like others.
+    let mut batch = Batch::default();
+    (1..=4).for_each(|sequence| batch.acknowledge(QueueId(2), sequence));
+    batch.require_flush();
+    let ticket = s.shards[0].submit(batch);
+    s.wait_durable(0, ticket);
+    s.store.settle().unwrap();
+    assert!(ids.iter().all(|id| !path(*id).exists()));
+    assert_eq!(s.store.shutdown(), Ok(()));
+}
+
+#[test]
 fn relocated_entries_keep_their_body_across_shards() {
     let dir = tempfile::tempdir().unwrap();
     let mut s = open(dir.path());

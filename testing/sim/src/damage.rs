@@ -84,8 +84,32 @@ pub(crate) fn flip_tail(disk: &mut SimDisk, durable: u64, draw: &mut Draw) -> bo
     true
 }
 
-/// Flips a bit in the body of a message in a block that is proven safe; answers whose.
+/// Hurts the file of a large message, if there is one: a bit is flipped, or it is cut, or it is gone; answers whose.
+fn hurt_large(disk: &mut SimDisk, draw: &mut Draw) -> Option<MessageId> {
+    let files: Vec<FileName> = disk.names().filter(|name| matches!(name, FileName::Large(_))).collect();
+    if files.is_empty() {
+        return None;
+    }
+    let name = files[draw.below(files.len())];
+    let mut whose = Vec::new();
+    bodies_in(disk, name, 0, 0, &mut whose);
+    let content = disk.content(name)?.to_vec();
+    // One that is still being written has no body yet, or is refused as not whole: nobody was told of it.
+    let id = *whose.first()?;
+    match draw.range(0, 2) {
+        // Behind the header and the sum of the first unit: those of a file are not looked at.
+        0 => flip(disk, name, 80 + draw.below(content.len() - 80), draw.range(0, 7) as u8),
+        1 => disk.plant(name, Some(content[..draw.below(content.len())].to_vec())),
+        _ => disk.plant(name, None),
+    }
+    Some(id)
+}
+
+/// Flips a bit in the body of a message in a block that is proven safe, or hurts the file of a large one; answers whose.
 pub(crate) fn flip_body(disk: &mut SimDisk, draw: &mut Draw) -> Option<MessageId> {
+    if let Some(id) = hurt_large(disk, draw) {
+        return Some(id);
+    }
     let all = blocks(disk);
     let safe = proven(&all);
     let mut bodies: Vec<(FileName, usize, usize, MessageId)> = Vec::new();
@@ -129,5 +153,7 @@ pub(crate) fn bodies_in(disk: &SimDisk, name: FileName, offset: u64, length: u32
     let Some(bytes) = disk.content(name) else { return };
     let from = (offset as usize).min(bytes.len());
     let to = (from + length as usize).min(bytes.len());
-    find_bodies(&bytes[from..to], |_, _, id| out.push(id));
+    // A large message's file holds one body, wherever it is hurt.
+    let part = if matches!(name, FileName::Large(_)) { bytes } else { &bytes[from..to] };
+    find_bodies(part, |_, _, id| out.push(id));
 }

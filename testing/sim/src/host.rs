@@ -103,6 +103,8 @@ pub(crate) struct Host {
     pub(crate) starts_at: Option<u64>,
     /// Troubles of the disk that have struck since the last start that went well.
     pub(crate) ill: Vec<u64>,
+    /// Reads that have failed: one that fails is tried once more, and then nobody gets what it was to bring.
+    pub(crate) unread: std::collections::BTreeSet<(packhorse_journal::FileName, u64, u32)>,
     /// The disk as it was before a confirmed block was damaged.
     pub(crate) kept: Option<SimDisk>,
 }
@@ -120,6 +122,7 @@ impl Host {
             wall_offset_ms: 0,
             starts_at: Some(0),
             ill: Vec::new(),
+            unread: Default::default(),
             kept: None,
         }
     }

@@ -35,8 +35,8 @@ impl Habits {
             0..700 => draw.range(40, 200),
             700..920 => draw.range(200, 1500),
             920..990 => draw.range(1500, 6000),
-            990..997 => draw.range(6000, 40_000),
-            997 | 998 => draw.range(64 << 10, 140 << 10),
+            990..995 => draw.range(6000, 40_000),
+            995 | 996 => draw.range(64 << 10, 140 << 10),
             _ if self.huge > 0 => {
                 self.huge -= 1;
                 draw.range((1 << 20) + 1, 1_300_000)

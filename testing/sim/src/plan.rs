@@ -91,7 +91,7 @@ fn people(seed: u64, host: usize, setup: &Setup, messages: u64, work_us: u64, ca
                 volatile: [0, 0, 15, 100][draw.below(4)],
                 priorities: [0, 0, 20][draw.below(3)],
                 settled: [0, 0, 0, 10][draw.below(4)],
-                huge: u32::from(draw.chance(15)),
+                huge: if draw.chance(40) { draw.range(1, 2) as u32 } else { 0 },
             };
             let window = [1, 8, 60, 400, 2_000][draw.below(5)];
             crate::client::Out::new(Queue::new(host, &setup.queues[at]), habits, window, each)

@@ -84,6 +84,11 @@ impl Queues {
                 self.tell(slot, Input::Credit { consumer, limit });
             }
             Request::Settle { key, outcome, reply } => self.settle(id, key, outcome, reply),
+            Request::Unreadable { key } => {
+                if let Some(slot) = self.slot(id) {
+                    self.tell(slot, Input::Unreadable { key });
+                }
+            }
             Request::Unsubscribe { consumer, lost } => {
                 let Some(subscriber) = self.subscribers.remove(&consumer) else { return };
                 self.tell(subscriber.slot, Input::Unsubscribe { consumer, lost });

@@ -1,7 +1,7 @@
 //! Large messages stream in and out, and what stands behind them keeps its order (`architecture.md` §3).
 
-use crate::world::{C, Msg, World, each, each_with, number};
-use packhorse_amqp10::codec::Transfer;
+use crate::world::{C, Msg, ReceiverTerms, World, each, each_with, number};
+use packhorse_amqp10::codec::{SenderSettleMode, Transfer};
 
 const BIG: usize = 3 << 20;
 
@@ -332,4 +332,91 @@ fn whole_ones_count_although_the_connection_is_lost_before_their_files_are_safe(
         assert_eq!(received(world), [1, 2, 3, 4]);
         assert_eq!(world.queue("q").counters.depth, 0);
     });
+}
+
+/// The file of a large message is cut to `left` bytes: it is set aside, its consumer is told that the transfer is aborted, and gets
+/// what is behind it.
+fn file_cut_to(left: usize, aborted: bool) {
+    each(|world| {
+        world.errors_expected = true;
+        let c = sender(world);
+        world[c].send(0, big(1));
+        world[c].send(0, number(2));
+        world.run();
+        world.memory.cut_large_files(left);
+        let c = world.client("receiver");
+        let r = world[c].receiver("q", 1);
+        world.run();
+        if aborted {
+            // What was begun has used its credit.
+            assert_eq!(world[c].links[r].got.iter().map(|got| got.aborted).collect::<Vec<_>>(), [true]);
+            world[c].credit(r, 1);
+            world.run();
+        }
+        assert_eq!(world[c].numbers(r), [2]);
+        assert!(world[c].links[r].ended.is_none(), "its link lives on");
+        assert_eq!(world.queue("q").counters.damaged, 1);
+        assert!(world.logged("is damaged: its body failed its checksum or could not be read"));
+        assert!(world.alarms().contains(&"damaged"), "an operator sees it");
+        world[c].accept_all(r);
+        world[c].close();
+        world.run();
+        assert!(received(world).is_empty(), "nobody is offered it again");
+        assert_eq!((world.queue("q").counters.depth, world.queue("q").counters.damaged), (1, 1));
+    });
+}
+
+#[test]
+fn one_whose_file_is_gone_is_set_aside() {
+    file_cut_to(0, false);
+}
+
+#[test]
+fn one_whose_file_is_short_is_set_aside_amid_its_transfer() {
+    file_cut_to(2_500_000, true);
+}
+
+#[test]
+fn one_over_the_links_limit_is_passed_over() {
+    each(|world| {
+        let f = sender(world);
+        world[f].send(0, big(1));
+        world[f].send(0, number(2));
+        world.run();
+        let c = world.client("c");
+        let terms = ReceiverTerms { max_message_size: Some(1_000_000), ..ReceiverTerms::default() };
+        let r = world[c].receiver_with(0, "small", "q", terms);
+        world.run();
+        assert_eq!(world[c].numbers(r), [2]);
+        assert!(world[c].links[r].ended.is_none());
+        assert_eq!(received(world), [1]);
+    });
+}
+
+#[test]
+fn one_that_is_sent_settled_is_sent_whole_before_its_file_goes() {
+    for crash in [false, true] {
+        each(|world| {
+            let f = sender(world);
+            world[f].send(0, big(1));
+            world[f].send(0, number(2));
+            world.run();
+            let c = world.client("c");
+            let terms = ReceiverTerms { snd: SenderSettleMode::Settled, ..ReceiverTerms::default() };
+            if crash {
+                world.pipe_of(c).room = 1_000_000;
+            }
+            let r = world[c].receiver_with(0, "settled", "q", terms);
+            world.run();
+            if crash {
+                world.kill(c);
+                world.run();
+                assert_eq!(received(world), [1], "not all of it was sent");
+                return;
+            }
+            assert_eq!(world[c].numbers(r), [1, 2]);
+            assert!(world[c].links[r].got.iter().all(|got| got.settled));
+            assert_eq!(world.counts("q"), (0, 0, 2, 2));
+        });
+    }
 }

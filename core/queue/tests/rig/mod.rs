@@ -4,11 +4,13 @@
 
 use bytes::Bytes;
 use packhorse_model::{
-    Content, ContentFormat, EntryKey, Head, HeadFlags, Now, Outcome, QueueId, QueueName, QueueSettings, Resident,
-    ShardId,
+    Content, ContentFormat, EntryKey, Head, HeadFlags, LargeId, Now, Outcome, QueueId, QueueName, QueueSettings,
+    Resident, ShardId,
 };
 use packhorse_queue::{Answer, ConsumerId, DeliveryKey, Effect, Enqueue, Input, Queue, Relocation, Turn};
-use packhorse_store::{Batch, Event, Load, Memory, MemoryStore, Op, RESERVE, Recovered, Store, Stored, Ticket};
+use packhorse_store::{
+    Batch, Event, LargeOp, Load, Memory, MemoryStore, Op, RESERVE, Recovered, Store, Stored, Ticket,
+};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The queue of most scenarios, and the dead-letter queue.
@@ -46,6 +48,8 @@ pub(crate) struct Rig {
     given: BTreeMap<ConsumerId, u64>,
     pub(crate) relocations: Vec<Relocation>,
     pub(crate) loads: Vec<Load>,
+    /// What was found damaged.
+    pub(crate) damaged: Vec<u64>,
     now_us: u64,
 }
 
@@ -82,6 +86,7 @@ impl Rig {
             given: BTreeMap::new(),
             relocations: Vec::new(),
             loads: Vec::new(),
+            damaged: Vec::new(),
             now_us: 0,
         }
     }
@@ -186,7 +191,8 @@ impl Rig {
                     assert!(moved.settled());
                     self.arriving.push((self.store.next_ticket(), head.level(), to));
                 }
-                Effect::Overlay(_) | Effect::Purged { .. } | Effect::Damaged { .. } => {}
+                Effect::Damaged { sequence, .. } => self.damaged.push(sequence),
+                Effect::Overlay(_) | Effect::Purged { .. } => {}
             }
         }
     }
@@ -236,6 +242,7 @@ impl Rig {
                         self.ring.insert(buffer, loaded.buffer.clone());
                         self.handle(loaded.load.queue, Input::Loaded { buffer, loaded: &loaded });
                     }
+                    Event::LargeWritten { .. } | Event::LargeSynced { .. } => {}
                     other => panic!("nobody asked for {other:?}"),
                 }
             }
@@ -280,6 +287,33 @@ impl Rig {
             overlay: None,
         });
         self.handle(id, input).sequence().unwrap()
+    }
+
+    /// A producer sends a large message, whose file is safe.
+    pub(crate) fn send_large(&mut self, id: QueueId, length: usize) -> u64 {
+        let file = LargeId(self.store.next_ticket().0 << 20 | length as u64);
+        self.store.large(LargeOp::Begin { id: file });
+        self.store.large(LargeOp::Chunk { id: file, bytes: Bytes::from(vec![7; length]) });
+        self.store.large(LargeOp::End { id: file });
+        let head = Head {
+            arrived_ms: 0,
+            ttl_ms: 0,
+            message_format: 0,
+            priority: 4,
+            flags: HeadFlags::PERSISTENT,
+            format: ContentFormat::Amqp10,
+        };
+        let length = length as u64;
+        let content = Content::Large { id: file, length };
+        let stored = Some(Stored::Large { id: file, length });
+        self.handle(id, Input::Enqueue(Enqueue { head, content, stored, overlay: None })).sequence().unwrap()
+    }
+
+    /// The content of a delivery could not be read.
+    pub(crate) fn unreadable(&mut self, got: &Got) -> bool {
+        let done = self.handle(got.queue, Input::Unreadable { key: got.key }).settled();
+        self.run_effects(got.queue);
+        done
     }
 
     /// Persistent numbers 0 to `count` - 1 of the usual priority, durable.

@@ -249,10 +249,11 @@ impl World {
     /// What is left when everybody is gone and everything is consumed.
     fn idle(&mut self) {
         for host in 0..self.hosts.len() {
-            let (mut links, mut memory) = (0, 0);
+            let (mut links, mut memory, mut damaged) = (0, 0, 0);
             for report in self.reports(host) {
                 links += report.connections + report.sessions + report.links;
                 memory += report.memory_bytes;
+                damaged += report.totals.damaged;
             }
             self.gauge("handles at rest", host, links, 0);
             let most = self.hosts[host].setup.memory_bytes;
@@ -260,7 +261,8 @@ impl World {
             let large = self.hosts[host].with_disk(|disk| {
                 disk.names().filter(|name| matches!(name, packhorse_journal::FileName::Large(_))).count() as u64
             });
-            self.gauge("large files at rest", host, large, 0);
+            // One that is set aside keeps what there is of its file.
+            self.gauge("large files at rest", host, large, damaged);
         }
     }
 

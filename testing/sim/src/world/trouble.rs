@@ -316,7 +316,9 @@ impl World {
             if kind != Kind::DiskStalled {
                 self.hosts[host].ill.push(one.id);
             }
-            if let Some((name, offset, length)) = one.unread {
+            if let Some((name, offset, length)) = one.unread
+                && !self.hosts[host].unread.insert((name, offset, length))
+            {
                 let mut bodies = Vec::new();
                 self.hosts[host].with_disk(|disk| damage::bodies_in(disk, name, offset, length, &mut bodies));
                 self.damaged(&bodies);

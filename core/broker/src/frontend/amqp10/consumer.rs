@@ -193,11 +193,14 @@ impl Connection {
         let format = deliver.head.message_format;
         let params = SendParams { token: place as u64, settled, format, ..SendParams::default() };
         let length = deliver.content.length();
+        let most = self.engine.peer_max_message_size(id).unwrap_or(0);
         let sent = match deliver.content {
+            Content::Large { length, .. } if most > 0 && length > most => Err(Misuse::TooLarge),
             Content::Large { id: file, length } => self.engine.begin_delivery(id, &params).map(|()| {
                 let front =
                     Box::new(Front { head: deliver.head, deliveries: deliver.deliveries, overlay: deliver.overlay });
-                let rest = LargeOut { id: file, offset: 0, length, loading: false, front: Some(front) };
+                let (key, place) = (deliver.key, (!settled).then_some(place));
+                let rest = LargeOut { id: file, key, place, offset: 0, length, loading: false, front: Some(front) };
                 consumer.sending = Some(Sending { chunk: Bytes::new(), rest: Some(rest) });
             }),
             Content::Body(resident) => {
@@ -311,7 +314,11 @@ impl Connection {
             }
         }
         if done {
-            consumer.sending = None;
+            let sent = consumer.sending.take().and_then(|sending| sending.rest);
+            if let Some(LargeOut { key, place: None, .. }) = sent {
+                let outcome = packhorse_model::Outcome::Acknowledge;
+                queues.request(consumer.queue, Request::Settle { key, outcome, reply: None });
+            }
             return;
         }
         if let Some(rest) = &mut sending.rest
@@ -321,7 +328,8 @@ impl Connection {
         {
             rest.loading = true;
             let (file, offset) = (rest.id, rest.offset);
-            queues.read_large(me, file, offset, READ_AHEAD_BYTES);
+            let length = u64::from(READ_AHEAD_BYTES).min(rest.length - offset) as u32;
+            queues.read_large(me, file, offset, length);
         }
         // It goes on when there is room, or when the part is here; the queue gives nothing meanwhile.
         self.block(queues, token);
@@ -347,11 +355,21 @@ impl Connection {
         let id = link.id;
         let Kind::Consumer(consumer) = &mut link.kind else { return };
         let Some(Sending { chunk, rest: Some(rest) }) = &mut consumer.sending else { return };
-        let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else {
+        let asked = u64::from(READ_AHEAD_BYTES).min(rest.length - rest.offset);
+        let Some(bytes) = bytes.filter(|bytes| bytes.len() as u64 == asked) else {
             let text =
                 format!("large message {}: its file cannot be read or is damaged at byte {}", rest.id.0, rest.offset);
+            let (key, place, queue) = (rest.key, rest.place, consumer.queue);
+            if let Some(place) = place {
+                consumer.unsettled.try_remove(place);
+            }
+            consumer.sending = None;
+            consumer.front.clear();
+            // An error says that nothing was begun.
             let _ = self.engine.abort_delivery(id);
-            self.fail_link(queues, token, &Refused::new("amqp:internal-error", text));
+            queues.log(Level::Warn, Some(self.id), text);
+            queues.request(queue, Request::Unreadable { key });
+            self.wake_link(queues, token);
             return;
         };
         rest.loading = false;

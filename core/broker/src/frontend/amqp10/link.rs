@@ -173,6 +173,10 @@ pub(crate) struct Sending {
 #[derive(Debug)]
 pub(crate) struct LargeOut {
     pub(crate) id: LargeId,
+    /// The delivery, and its place among the unsettled ones; none: it was sent settled, and is to be acknowledged when all of
+    /// it is sent.
+    pub(crate) key: DeliveryKey,
+    pub(crate) place: Option<usize>,
     /// Next byte to ask for.
     pub(crate) offset: u64,
     pub(crate) length: u64,

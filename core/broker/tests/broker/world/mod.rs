@@ -620,6 +620,18 @@ impl World {
     }
 
     /// Whether some log line holds these words.
+    /// The codes of all shards' alarms.
+    pub(crate) fn alarms(&mut self) -> Vec<&'static str> {
+        let mut codes = Vec::new();
+        for shard in 0..usize::from(self.kind.shards) {
+            match self.ask_at(shard, Command::Status) {
+                Reply::Shard(report) => codes.extend(report.alarms.iter().map(|alarm| alarm.code)),
+                other => panic!("a report was asked for: {other:?}"),
+            }
+        }
+        codes
+    }
+
     pub(crate) fn logged(&self, words: &str) -> bool {
         self.logs.iter().any(|(_, text)| text.contains(words))
     }
