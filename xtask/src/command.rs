@@ -1,4 +1,4 @@
-//! Starting a program and keeping what it prints: in a log file while it runs, on the screen when it fails.
+//! Command lines: taking them apart, starting a program and keeping what it prints: in a log file while it runs, on the screen when it fails.
 //!
 //! Must not do: decide what a failure means. That is the caller's.
 
@@ -73,6 +73,13 @@ pub(crate) fn watch(command: &mut Command) -> Result<(), String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let status = command.status().map_err(|error| format!("`{program}` does not start: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("`{program}` ended with {status}")) }
+}
+
+/// Takes `--name VALUE` out of the arguments.
+pub(crate) fn take(arguments: &mut Vec<String>, name: &str) -> Result<Option<String>, String> {
+    let Some(at) = arguments.iter().position(|word| word == name) else { return Ok(None) };
+    arguments.remove(at);
+    if at == arguments.len() { Err(format!("{name} needs a value")) } else { Ok(Some(arguments.remove(at))) }
 }
 
 #[cfg(test)]

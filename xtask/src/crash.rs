@@ -2,11 +2,8 @@
 //!
 //! Must not do: judge. `packhorse-crash` does, and says what its verbs take.
 
-use crate::durability::{self, Run};
 use crate::steps::Outcome;
-use crate::{command, workspace};
-use serde::Deserialize;
-use std::fs;
+use crate::{command, durability, workspace};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -46,10 +43,10 @@ struct Wanted {
 impl Wanted {
     fn parse(arguments: &[String]) -> Result<Wanted, String> {
         let mut rest = arguments.to_vec();
-        let profile = take(&mut rest, "--profile")?.unwrap_or_else(|| "release".to_owned());
+        let profile = command::take(&mut rest, "--profile")?.unwrap_or_else(|| "release".to_owned());
         let record = rest.iter().position(|word| word == "--record").map(|at| rest.remove(at)).is_some();
         for (verb, kind) in [(KILLS, "kills"), (POWER, "power cuts"), (FLUSHES, "failing flushes")] {
-            if let Some(count) = take(&mut rest, &format!("--{verb}"))? {
+            if let Some(count) = command::take(&mut rest, &format!("--{verb}"))? {
                 let arguments = [vec![verb.to_owned(), "--count".to_owned(), count], rest].concat();
                 return Ok(Wanted { profile, record: record.then(|| kind.to_owned()), arguments });
             }
@@ -64,13 +61,6 @@ impl Wanted {
             None => Err(USAGE.to_owned()),
         }
     }
-}
-
-/// Takes `--name VALUE` out of the arguments.
-fn take(arguments: &mut Vec<String>, name: &str) -> Result<Option<String>, String> {
-    let Some(at) = arguments.iter().position(|word| word == name) else { return Ok(None) };
-    arguments.remove(at);
-    if at == arguments.len() { Err(format!("{name} needs a value\n\n{USAGE}")) } else { Ok(Some(arguments.remove(at))) }
 }
 
 /// Builds and starts what the arguments ask for.
@@ -92,35 +82,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     let mut harness = Command::new(target.join(folder).join("packhorse-crash"));
     harness.args(&wanted.arguments).env("PACKHORSE_BIN", broker).current_dir(&root);
     let Some(kind) = &wanted.record else { return command::watch(&mut harness) };
-    // The commit is what was run, whatever is committed meanwhile.
-    let run = Run::of(kind);
-    let report = target.join("xtask").join("crash-report.json");
-    if let Some(folder) = report.parent() {
-        fs::create_dir_all(folder).map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
-    }
-    let _ = fs::remove_file(&report);
-    let ended = command::watch(harness.arg("--report").arg(&report));
-    // One that found something is kept as well; one that never came to a verdict has nothing to keep.
-    match fs::read_to_string(&report) {
-        Ok(text) => durability::record(&filled(run, &text)?)?,
-        Err(error) => println!("not recorded: {}: {error}", report.display()),
-    }
-    ended
-}
-
-/// What the harness wrote, as a run to be kept.
-fn filled(run: Run, report: &str) -> Result<Run, String> {
-    #[derive(Deserialize)]
-    struct Report {
-        seeds: String,
-        counts: Vec<(String, u64)>,
-        faults: Vec<(String, u64)>,
-        violations: u64,
-        found: Vec<String>,
-    }
-    let report: Report = serde_json::from_str(report).map_err(|error| format!("the harness's report: {error}"))?;
-    let Report { seeds, counts, faults, violations, found } = report;
-    Ok(Run { seeds, counts, faults, violations, found, ..run })
+    durability::watch(kind, &target.join("xtask").join("crash-report.json"), &mut harness)
 }
 
 /// Where programs with planted faults are, so that nobody takes them for the ordinary ones.
@@ -185,16 +147,6 @@ mod tests {
         assert!(parse("").is_err());
         assert!(parse("--kills").is_err());
         assert!(parse("--planted --record").is_err());
-    }
-
-    #[test]
-    fn a_report_becomes_a_run() {
-        let text =
-            r#"{"seeds":"1–2","counts":[["kills counted",9]],"faults":[["pause",3]],"violations":1,"found":["x"]}"#;
-        let run = filled(Run { kind: "kills".to_owned(), ..Run::default() }, text).expect("all is there");
-        assert_eq!((run.kind.as_str(), run.seeds.as_str(), run.violations), ("kills", "1–2", 1));
-        assert_eq!((run.counts, run.faults), (vec![("kills counted".to_owned(), 9)], vec![("pause".to_owned(), 3)]));
-        filled(Run::default(), "{}").expect_err("nothing is there");
     }
 
     #[test]

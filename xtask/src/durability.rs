@@ -7,8 +7,11 @@ mod runs;
 
 pub(crate) use runs::Run;
 
-use crate::workspace;
+use crate::{command, workspace};
+use serde::Deserialize;
+use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 /// The page.
 const PAGE: &str = "docs/durability-report.md";
@@ -38,6 +41,38 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     } else {
         Err(format!("{PAGE} is not what sources and {} give: run `cargo xtask durability`", runs::DATA))
     }
+}
+
+/// Starts a program that writes what it came to into `report` when it is given `--report PATH`, and adds that.
+pub(crate) fn watch(kind: &str, report: &Path, program: &mut Command) -> Result<(), String> {
+    // The commit is what was run, whatever is committed meanwhile.
+    let run = Run::of(kind);
+    if let Some(folder) = report.parent() {
+        fs::create_dir_all(folder).map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
+    }
+    let _ = fs::remove_file(report);
+    let ended = command::watch(program.arg("--report").arg(report));
+    // One that found something is kept as well; one that never came to a verdict has nothing to keep.
+    match fs::read_to_string(report) {
+        Ok(text) => record(&filled(run, &text)?)?,
+        Err(error) => println!("not recorded: {}: {error}", report.display()),
+    }
+    ended
+}
+
+/// What the program wrote, as a run to be kept.
+fn filled(run: Run, report: &str) -> Result<Run, String> {
+    #[derive(Deserialize)]
+    struct Report {
+        seeds: String,
+        counts: Vec<(String, u64)>,
+        faults: Vec<(String, u64)>,
+        violations: u64,
+        found: Vec<String>,
+    }
+    let report: Report = serde_json::from_str(report).map_err(|error| format!("the report of a run: {error}"))?;
+    let Report { seeds, counts, faults, violations, found } = report;
+    Ok(Run { seeds, counts, faults, violations, found, ..run })
 }
 
 fn write(root: &Path) -> Result<(), String> {
@@ -86,6 +121,16 @@ mod tests {
         assert_eq!(put(&new, "runs", "new"), Ok(new.clone()), "again the same");
         let error = put("a\n<!-- runs:begin -->\nold\n", "runs", "new").expect_err("the end is missing");
         assert!(error.contains("markers"), "{error}");
+    }
+
+    #[test]
+    fn a_report_becomes_a_run() {
+        let text =
+            r#"{"seeds":"1–2","counts":[["kills counted",9]],"faults":[["pause",3]],"violations":1,"found":["x"]}"#;
+        let run = filled(Run { kind: "kills".to_owned(), ..Run::default() }, text).expect("all is there");
+        assert_eq!((run.kind.as_str(), run.seeds.as_str(), run.violations), ("kills", "1–2", 1));
+        assert_eq!((run.counts, run.faults), (vec![("kills counted".to_owned(), 9)], vec![("pause".to_owned(), 3)]));
+        filled(Run::default(), "{}").expect_err("nothing is there");
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod durability;
 mod interop;
 mod readme;
 mod record;
+mod sim;
 mod steps;
 mod test;
 mod tidy;
@@ -32,6 +33,7 @@ cargo xtask TASK
   crash --flushes N [ARGS…]  the same with a disk that fails: the broker must end by itself
   crash --planted [ARGS…]    faults planted in the broker on purpose: each must be found; prints the table
   durability [--check]       writes (or compares) the generated parts of docs/durability-report.md
+  sim --seeds N [--jobs J]   brokers, clients and all that can go wrong between them, simulated: one world for each seed
   bench KIND [ARGS…]         figures: `quick` for a first one, scenarios, instruction counts; without KIND it lists them
 ";
 
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         "crash-points" => crash_points::run(rest),
         "crash" => crash::run(rest),
         "durability" => durability::run(rest),
+        "sim" => sim::run(rest),
         "bench" => bench::run(rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

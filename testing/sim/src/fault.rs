@@ -1,4 +1,4 @@
-//! The kinds of faults, each with its name. What each does is in `world/faults.rs`.
+//! The kinds of faults, each with its name. What each does is in `world/trouble.rs`.
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -156,13 +156,36 @@ impl Kind {
         }
     }
 
+    /// Whether it waits for an operation of the disk, or for something to damage, and may find none.
+    pub(crate) fn waits(self) -> bool {
+        matches!(
+            self,
+            Kind::ReadError
+                | Kind::WriteError
+                | Kind::SyncError
+                | Kind::RenameError
+                | Kind::CreateError
+                | Kind::DiskBroken
+                | Kind::DiskFull
+                | Kind::DiskStalled
+                | Kind::FlipTail
+                | Kind::FlipBody
+                | Kind::FlipHeader
+        )
+    }
+
+    /// The kind of this name.
+    pub fn named(name: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
     /// How often it is drawn, beside the others.
     pub(crate) fn weight(self) -> u64 {
         match self {
             // Cheap, and common outside.
             Kind::Delay | Kind::Cut | Kind::OneByte | Kind::Pause | Kind::DiskSlow | Kind::DiskStalled => 4,
             // These wait for an operation that is rare.
-            Kind::RenameError | Kind::CreateError | Kind::ReadError | Kind::DiskFull => 4,
+            Kind::RenameError | Kind::CreateError | Kind::ReadError | Kind::WriteError | Kind::DiskFull => 5,
             _ => 3,
         }
     }

@@ -5,6 +5,7 @@
 //! clients saw. A driver: it may know everything, nothing knows it.
 
 mod books;
+mod campaign;
 mod client;
 mod coverage;
 mod damage;
@@ -16,12 +17,15 @@ mod message;
 mod net;
 mod plan;
 mod story;
+mod trial;
 mod verdict;
 mod world;
 
+pub use campaign::{Campaign, numbers, work};
 pub use coverage::Coverage;
 pub use fault::Kind;
 pub use plan::Settings;
 pub use story::story;
-pub use verdict::{Breach, Totals, Verdict};
+pub use trial::trial;
+pub use verdict::{Breach, Occurred, Totals, Verdict};
 pub use world::run;

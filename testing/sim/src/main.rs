@@ -1,42 +1,120 @@
-//! `packhorse-sim --seed N` runs one world.
+//! `packhorse-sim --seed N` runs one world, `--seeds N` a campaign of many.
 
-use packhorse_sim::{Kind, Settings, run};
+use packhorse_history::MessageId;
+use packhorse_sim::{Campaign, Kind, Settings, Verdict, numbers, story, trial, work};
+use std::path::PathBuf;
+use std::process::ExitCode;
 
-fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let value = |name: &str| -> Option<u64> {
-        let at = arguments.iter().position(|a| a == name)?;
-        arguments.get(at + 1)?.parse().ok()
-    };
-    let text = |name: &str| arguments.iter().position(|a| a == name).and_then(|at| arguments.get(at + 1)).cloned();
-    let (first, last) = match (value("--seed"), value("--seeds")) {
-        (Some(seed), None) => (seed, seed),
-        (first, Some(count)) => (first.unwrap_or(1), first.unwrap_or(1) + count - 1),
-        _ => (1, 1),
-    };
-    for seed in first..=last {
-        let shards = value("--shards").map(|shards| shards as u16);
-        let verdict = run(&Settings { shards, notes: text("--about").is_some(), ..Settings::new(seed) });
-        println!("seed {seed} digest {:016x} {:?}", verdict.digest, verdict.totals);
-        let hits: Vec<String> = Kind::ALL
-            .iter()
-            .filter(|k| verdict.hits[**k as usize] > 0)
-            .map(|k| format!("{} {}", k.name(), verdict.hits[*k as usize]))
-            .collect();
-        println!("  {}", hits.join(", "));
-        for breach in &verdict.breaches {
-            println!("  BREACH {breach}");
+const USAGE: &str = "\
+packhorse-sim --seed N [--faults 3,17] [--shards S] [--about PRODUCER/SEQUENCE|BOOK]
+packhorse-sim --seeds N [--from S] [--jobs J] [--dir DIR] [--report FILE] [--commit TEXT]
+
+  --seed N       one world, and what it came to
+  --faults LIST  of its faults only these, by number; `-`: none
+  --shards S     shards of each broker; by default the seed says
+  --about X      the story of a message, or of a book of the history (`world`, `client-3`)
+  --seeds N      worlds of N seeds; goes on where a run with the same program and folder was stopped
+  --from S       the first seed; 1 by default
+  --jobs J       processes side by side; 2 by default
+  --dir DIR      where the state is kept; target/sim by default
+  --report FILE  what all of it came to, as JSON
+  --commit TEXT  what is built, for the report
+";
+
+/// The command line: names with values, each at most once.
+struct Arguments(Vec<String>);
+
+impl Arguments {
+    fn text(&mut self, name: &str) -> Result<Option<String>, String> {
+        let Some(at) = self.0.iter().position(|argument| argument == name) else { return Ok(None) };
+        if at + 1 == self.0.len() {
+            return Err(format!("{name} needs a value"));
         }
-        if let Some(about) = text("--about") {
-            let message = about
-                .split_once('/')
-                .and_then(|(p, n)| Some(packhorse_history::MessageId::new(p.parse().ok()?, n.parse().ok()?)));
-            let mut lines = packhorse_sim::story(&verdict.files, message, &about);
-            lines.extend(verdict.notes.iter().map(|(at, what)| format!("{:>12}.000 {what}", at)));
-            lines.sort();
-            for line in lines {
-                println!("{line}");
+        self.0.remove(at);
+        Ok(Some(self.0.remove(at)))
+    }
+
+    fn number(&mut self, name: &str) -> Result<Option<u64>, String> {
+        let Some(text) = self.text(name)? else { return Ok(None) };
+        text.parse().map(Some).map_err(|_| format!("{name} needs a number, not `{text}`"))
+    }
+
+    fn end(self) -> Result<(), String> {
+        self.0.first().map_or(Ok(()), |first| Err(format!("`{first}` means nothing here")))
+    }
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments(std::env::args().skip(1).collect());
+    if arguments.0 == ["--worker"] {
+        return match work() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("packhorse-sim: {error}");
+                ExitCode::FAILURE
             }
+        };
+    }
+    let result = match arguments.number("--seed") {
+        Ok(Some(seed)) => one(seed, arguments),
+        Ok(None) => many(arguments),
+        Err(why) => Err(why),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("packhorse-sim: {why}\n\n{USAGE}");
+            ExitCode::from(2)
         }
+    }
+}
+
+fn many(mut arguments: Arguments) -> Result<bool, String> {
+    let campaign = Campaign {
+        seeds: arguments.number("--seeds")?.ok_or("--seed or --seeds is wanted")?,
+        from: arguments.number("--from")?.unwrap_or(1),
+        jobs: arguments.number("--jobs")?.unwrap_or(2) as usize,
+        dir: arguments.text("--dir")?.map_or_else(|| PathBuf::from("target/sim"), PathBuf::from),
+        report: arguments.text("--report")?.map(PathBuf::from),
+        commit: arguments.text("--commit")?.unwrap_or_else(|| "this program".into()),
+    };
+    arguments.end()?;
+    campaign.run().map_err(|error| error.to_string())
+}
+
+fn one(seed: u64, mut arguments: Arguments) -> Result<bool, String> {
+    let faults = match arguments.text("--faults")? {
+        None => None,
+        Some(text) => Some(numbers(&text).ok_or(format!("--faults needs numbers, not `{text}`"))?),
+    };
+    let shards = arguments.number("--shards")?.map(|shards| shards as u16);
+    let about = arguments.text("--about")?;
+    arguments.end()?;
+    let verdict = trial(&Settings { seed, shards, faults, notes: about.is_some() });
+    println!("seed {seed} digest {:016x} {:?}", verdict.digest, verdict.totals);
+    for fault in &verdict.faults {
+        println!("  {:>6} {:>10} µs {} {}", fault.number, fault.at_us, fault.host, fault.kind.name());
+    }
+    let hits = Kind::ALL.iter().map(|kind| (kind.name(), verdict.hits[*kind as usize])).filter(|(_, hits)| *hits > 0);
+    let hits: Vec<String> = hits.map(|(name, hits)| format!("{name} {hits}")).collect();
+    println!("  hits: {}", hits.join(", "));
+    for breach in &verdict.breaches {
+        println!("  BREACH {breach}");
+    }
+    if let Some(about) = about {
+        tell(&verdict, &about);
+    }
+    Ok(verdict.breaches.is_empty())
+}
+
+/// Prints a story.
+fn tell(verdict: &Verdict, about: &str) {
+    let message = about.split_once('/').and_then(|(p, n)| Some(MessageId::new(p.parse().ok()?, n.parse().ok()?)));
+    let mut lines = story(&verdict.files, message, about);
+    lines.extend(verdict.notes.iter().map(|(at, what)| format!("{at:>12}.000 {what}")));
+    lines.sort();
+    for line in lines {
+        println!("{line}");
     }
 }

@@ -51,10 +51,30 @@ pub(crate) struct Plan {
     pub(crate) cast: Vec<Cast>,
     /// By descending time: the next is the last.
     pub(crate) faults: Vec<Fault>,
+    /// More of them, for a world in which too many of the others found nothing to hit. Their times count from when they are called, by
+    /// descending time.
+    pub(crate) reserve: Vec<Fault>,
+}
+
+/// Faults that hit work in flight, in a world that is worth its name.
+pub(crate) const HITS: u64 = 20;
+
+/// All faults that a seed has, called or not, by number.
+pub(crate) fn faults_of(seed: u64) -> Vec<Fault> {
+    let Plan { faults, reserve, .. } = Plan::draw(&Settings::new(seed));
+    let mut all = [faults, reserve].concat();
+    all.sort_unstable_by_key(|fault| fault.number);
+    all
 }
 
 /// Messages of a world, at least.
 const MESSAGES: u64 = 2_100;
+
+/// Faults in reserve.
+const RESERVE: u32 = 120;
+
+/// Between two of them, about.
+pub(crate) const RESERVE_EVERY_US: u64 = 25_000;
 
 impl Plan {
     pub(crate) fn draw(settings: &Settings) -> Plan {
@@ -67,8 +87,8 @@ impl Plan {
         for (host, setup) in hosts.iter().enumerate() {
             people(settings.seed, host, setup, MESSAGES / count as u64, work_us, &mut cast);
         }
-        let faults = faults(settings, count, work_us);
-        Plan { hosts, cast, faults }
+        let (faults, reserve) = faults(settings, count, work_us);
+        Plan { hosts, cast, faults, reserve }
     }
 }
 
@@ -144,30 +164,42 @@ fn people(seed: u64, host: usize, setup: &Setup, messages: u64, work_us: u64, ca
     }
 }
 
-fn faults(settings: &Settings, hosts: usize, work_us: u64) -> Vec<Fault> {
+fn faults(settings: &Settings, hosts: usize, work_us: u64) -> (Vec<Fault>, Vec<Fault>) {
     let mut draw = Draw::new(settings.seed, 3);
-    let total: u64 = Kind::ALL.iter().map(|kind| kind.weight()).sum();
     let count = draw.range(38, 48) as u32;
-    let mut faults: Vec<Fault> = (0..count)
-        .map(|number| {
-            let mut at = draw.range(0, total - 1);
-            let kind = Kind::ALL.into_iter().find(|kind| {
-                let here = at < kind.weight();
-                at = at.saturating_sub(kind.weight());
-                here
-            });
-            Fault {
-                number,
-                at_us: draw.range(60_000, work_us),
-                kind: kind.expect("the weights add up"),
-                host: draw.below(hosts),
-                dice: draw.next(),
-            }
+    let mut faults: Vec<Fault> =
+        (0..count).map(|number| fault(&mut draw, number, hosts, work_us, Kind::weight)).collect();
+    let mut draw = Draw::new(settings.seed, 5);
+    // Only such as hit at once: the others would find nothing once more.
+    let weight = |kind: Kind| if kind.waits() { 0 } else { kind.weight() };
+    let mut reserve: Vec<Fault> = (0..RESERVE)
+        .map(|at| {
+            let fault = fault(&mut draw, 1_000 + at, hosts, work_us, weight);
+            Fault { at_us: u64::from(at) * RESERVE_EVERY_US, ..fault }
         })
         .collect();
     if let Some(kept) = &settings.faults {
         faults.retain(|fault| kept.contains(&fault.number));
+        reserve.retain(|fault| kept.contains(&fault.number));
     }
     faults.sort_by_key(|fault| std::cmp::Reverse((fault.at_us, fault.number)));
-    faults
+    reserve.reverse();
+    (faults, reserve)
+}
+
+fn fault(draw: &mut Draw, number: u32, hosts: usize, work_us: u64, weight: impl Fn(Kind) -> u64) -> Fault {
+    let total: u64 = Kind::ALL.iter().map(|kind| weight(*kind)).sum();
+    let mut at = draw.range(0, total - 1);
+    let kind = Kind::ALL.into_iter().find(|kind| {
+        let here = at < weight(*kind);
+        at = at.saturating_sub(weight(*kind));
+        here
+    });
+    Fault {
+        number,
+        at_us: draw.range(60_000, work_us),
+        kind: kind.expect("the weights add up"),
+        host: draw.below(hosts),
+        dice: draw.next(),
+    }
 }

@@ -57,6 +57,67 @@ pub struct Totals {
     pub virtual_us: u64,
 }
 
+impl Totals {
+    /// How many numbers these are.
+    pub(crate) const COUNT: usize = 11;
+
+    /// As they stand, in order.
+    pub(crate) fn values(&self) -> [u64; Totals::COUNT] {
+        let Totals { events, sent, confirmed, received, acknowledged, dead_letters, .. } = *self;
+        let Totals { starts, connections, turns, steps, virtual_us, .. } = *self;
+        [events, sent, confirmed, received, acknowledged, dead_letters, starts, connections, turns, steps, virtual_us]
+    }
+
+    /// Out of their values.
+    pub(crate) fn of(values: [u64; Totals::COUNT]) -> Totals {
+        let [
+            events,
+            sent,
+            confirmed,
+            received,
+            acknowledged,
+            dead_letters,
+            starts,
+            connections,
+            turns,
+            steps,
+            virtual_us,
+        ] = values;
+        Totals {
+            events,
+            sent,
+            confirmed,
+            received,
+            acknowledged,
+            dead_letters,
+            starts,
+            connections,
+            turns,
+            steps,
+            virtual_us,
+        }
+    }
+
+    /// Of both.
+    pub(crate) fn add(&mut self, other: &Totals) {
+        let (ours, theirs) = (self.values(), other.values());
+        *self = Totals::of(std::array::from_fn(|at| ours[at] + theirs[at]));
+    }
+}
+
+/// A fault that was carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Occurred {
+    /// Its number in the plan: what `Settings::faults` takes.
+    pub number: u32,
+    /// When, virtual µs.
+    pub at_us: u64,
+    /// What.
+    pub kind: Kind,
+    /// Which broker.
+    pub host: String,
+}
+
 /// What a run came to.
 #[derive(Clone, Debug)]
 pub struct Verdict {
@@ -70,6 +131,8 @@ pub struct Verdict {
     pub hits: [u64; Kind::COUNT],
     /// Transitions by fault.
     pub coverage: Coverage,
+    /// The faults that were carried out, in order.
+    pub faults: Vec<Occurred>,
     /// The histories: name and content.
     pub files: Vec<(String, Vec<u8>)>,
     /// If asked for: time in µs, and what a broker logged or why a connection ended.

@@ -17,7 +17,7 @@ use crate::host::Host;
 use crate::message::Press;
 use crate::net::{Net, Way};
 use crate::plan::{Fault, Plan, Settings};
-use crate::verdict::{Breach, Totals, Verdict};
+use crate::verdict::{Breach, Occurred, Totals, Verdict};
 use packhorse_broker::{Effect, Endpoint, Input, Lost, Reply};
 use packhorse_journal::sim::Struck;
 use packhorse_model::{ConnectionId, ShardId};
@@ -71,6 +71,12 @@ pub(crate) struct World {
     phase: Phase,
     phase_since: u64,
     faults: Vec<Fault>,
+    /// More of them, if these hit too little.
+    reserve: Vec<Fault>,
+    /// All of `reserve` is wanted, however much was hit: somebody has chosen.
+    chosen: bool,
+    /// What was carried out.
+    told: Vec<Occurred>,
     /// How often the next fault has been put off.
     put_off: u32,
     spells: Vec<Spell>,
@@ -99,7 +105,7 @@ pub fn run(settings: &Settings) -> Verdict {
 
 impl World {
     fn new(settings: &Settings) -> World {
-        let Plan { hosts, cast, faults } = Plan::draw(settings);
+        let Plan { hosts, cast, faults, reserve } = Plan::draw(settings);
         let mut books = Books::new();
         let book = books.open("world".into());
         let hosts: Vec<Host> =
@@ -120,6 +126,9 @@ impl World {
             phase: Phase::Work,
             phase_since: 0,
             faults,
+            reserve,
+            chosen: settings.faults.is_some(),
+            told: Vec::new(),
             put_off: 0,
             spells: Vec::new(),
             noticed: BTreeMap::new(),
@@ -238,7 +247,7 @@ impl World {
         }
         let (digest, breaches, hits, coverage) = (self.digest.value(), self.breaches, self.hits, self.coverage);
         let notes = self.notes.unwrap_or_default();
-        Verdict { digest, totals, breaches, hits, coverage, files, notes }
+        Verdict { digest, totals, breaches, hits, coverage, faults: self.told, files, notes }
     }
 
     fn note(&mut self, what: impl FnOnce(&World) -> String) {

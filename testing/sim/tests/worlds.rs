@@ -44,13 +44,10 @@ fn another_seed_gives_another_digest() {
 
 #[test]
 fn a_world_has_thousands_of_messages_and_twenty_faults_in_flight() {
-    let mut all = 0;
     for seed in 1..=20 {
         let verdict = run(&Settings::new(seed));
         assert!(verdict.totals.sent >= 2_000, "seed {seed}: {:?}", verdict.totals);
         let hits: u64 = verdict.hits.iter().sum();
-        assert!(hits >= 10, "seed {seed}: {hits} faults hit something");
-        all += hits;
+        assert!(hits >= 20, "seed {seed}: {hits} faults hit something");
     }
-    assert!(all >= 20 * 20, "{all} faults hit something in 20 worlds");
 }

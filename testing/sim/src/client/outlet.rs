@@ -160,6 +160,11 @@ impl Out {
         self.waiting
     }
 
+    /// There is more to send.
+    pub(crate) fn more(&mut self, messages: u64) {
+        self.until = self.until.max(self.next) + messages;
+    }
+
     pub(crate) fn is_sent(&self) -> bool {
         self.next >= self.until && self.partial.is_none()
     }

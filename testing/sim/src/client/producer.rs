@@ -104,6 +104,11 @@ impl Producer {
         (!self.outs.iter().all(Out::is_sent)).then_some(self.next_beat)
     }
 
+    /// There is more to send on each link.
+    pub(crate) fn more(&mut self, messages: u64) {
+        self.outs.iter_mut().for_each(|out| out.more(messages));
+    }
+
     pub(super) fn unconfirmed(&self) -> u64 {
         self.outs.iter().map(Out::unconfirmed).sum()
     }

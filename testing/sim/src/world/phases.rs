@@ -52,8 +52,12 @@ impl World {
                 let healed = self.faults.is_empty() && self.spells.iter().all(|spell| spell.over);
                 let up = self.hosts.iter().all(|host| host.is_running());
                 if healed && up && self.people.iter().all(|person| person.is_done()) {
-                    self.dismiss();
-                    self.enter(Phase::Leaving);
+                    if self.encore() {
+                        self.enter(Phase::Work);
+                    } else {
+                        self.dismiss();
+                        self.enter(Phase::Leaving);
+                    }
                 }
             }
             Phase::Leaving if self.is_quiet() => {

@@ -2,12 +2,13 @@
 
 use super::power::End;
 use super::{Due, World};
-use crate::client::Stage;
+use crate::client::{Person, Role, Stage};
 use crate::damage;
 use crate::draw::Draw;
 use crate::fault::Kind;
 use crate::net::Way;
-use crate::plan::Fault;
+use crate::plan::{Fault, HITS};
+use crate::verdict::Occurred;
 use packhorse_history::{Event, MessageId};
 use packhorse_journal::sim::{CrashMode, Effect, Struck, Trouble, Verb};
 
@@ -17,6 +18,12 @@ pub(super) const STOPPED: usize = 1 << 40;
 /// How long a fault that finds nothing in flight is put off, and how often.
 const PUT_OFF_US: u64 = 4_000;
 const PUT_OFF_MOST: u32 = 100;
+/// So often even if nobody has anything to do any more.
+const VAIN: u32 = 25;
+
+/// So many faults come at once from the reserve, while each producing link has so many messages more.
+const ENCORE: usize = 8;
+const ENCORE_MESSAGES: u64 = 40;
 
 /// What the end of a fault brings.
 #[derive(Clone, Debug)]
@@ -45,6 +52,8 @@ pub(super) struct Spell {
     name: String,
     cure: Cure,
     pub(super) over: bool,
+    /// It has hit something, and is counted.
+    counted: bool,
 }
 
 impl World {
@@ -70,7 +79,12 @@ impl World {
     pub(super) fn next_fault(&mut self) {
         let Some(fault) = self.faults.last().copied() else { return };
         let ready = self.hosts[fault.host].is_running() && self.in_flight(fault.host) > 0;
-        if (ready && self.carry_out(fault)) || self.put_off >= PUT_OFF_MOST {
+        let done = ready && self.carry_out(fault);
+        if done {
+            let host = self.hosts[fault.host].name.clone();
+            self.told.push(Occurred { number: fault.number, at_us: self.now_us, kind: fault.kind, host });
+        }
+        if done || self.put_off >= PUT_OFF_MOST || (self.put_off >= VAIN && self.is_vain(fault.host)) {
             self.faults.pop();
             self.put_off = 0;
             self.arm_fault();
@@ -80,11 +94,38 @@ impl World {
         }
     }
 
+    /// Whether a broker runs and nobody has anything to do with it any more.
+    fn is_vain(&self, host: usize) -> bool {
+        let mut people = self.people.iter().filter(|person| person.host == host);
+        self.hosts[host].is_running() && self.in_flight(host) == 0 && people.all(Person::is_done)
+    }
+
+    /// Too little was hit: there is more to do, and more goes wrong. False: it was enough, or there is no more.
+    pub(super) fn encore(&mut self) -> bool {
+        let enough = !self.chosen && self.hits.iter().sum::<u64>() >= HITS;
+        if enough || self.reserve.is_empty() {
+            return false;
+        }
+        let keep = self.reserve.len().saturating_sub(ENCORE);
+        let mut more = self.reserve.split_off(keep);
+        let first = more.last().map_or(0, |fault| fault.at_us);
+        more.iter_mut().for_each(|fault| fault.at_us = self.now_us + 1_000 + fault.at_us - first);
+        self.faults = more;
+        self.arm_fault();
+        for client in 0..self.people.len() {
+            if let Role::Produce(producer) = &mut self.people[client].role {
+                producer.more(ENCORE_MESSAGES);
+                self.alarm_now(client);
+            }
+        }
+        true
+    }
+
     /// A spell begins, told in the history.
     fn spell(&mut self, fault: Fault, us: u64, cure: Cure) {
         let name = format!("{}#{}", fault.kind.name(), fault.number);
         self.tell_fault(&name, fault.host, true);
-        self.spells.push(Spell { host: fault.host, kind: fault.kind, name, cure, over: false });
+        self.spells.push(Spell { host: fault.host, kind: fault.kind, name, cure, over: false, counted: false });
         self.at(self.now_us + us, Due::Heal(self.spells.len() - 1));
     }
 
@@ -148,6 +189,9 @@ impl World {
                 ended
             }
             Kind::Stop => {
+                if self.hosts[host].life.as_ref().is_some_and(|life| life.stopping.is_some()) {
+                    return false;
+                }
                 self.instant(fault);
                 self.ask_to_stop(host);
                 true
@@ -303,7 +347,12 @@ impl World {
         for one in struck.drain(..) {
             let in_flight = self.in_flight(host) > 0;
             if one.id == Struck::NO_SPACE {
-                if in_flight {
+                // A disk that is full is one fault, however often it says so.
+                let full = |spell: &&mut Spell| {
+                    spell.host == host && spell.kind == Kind::DiskFull && !spell.over && !spell.counted
+                };
+                if in_flight && let Some(spell) = self.spells.iter_mut().find(full) {
+                    spell.counted = true;
                     self.hit(Kind::DiskFull);
                 }
                 continue;

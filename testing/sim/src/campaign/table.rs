@@ -1,0 +1,127 @@
+//! The coverage table of a campaign: state of an entry × event × fault, and what of it must not be empty.
+
+use super::outcome::Cells;
+use crate::fault::Kind;
+use packhorse_queue::entry::{Event, State, transition};
+use std::fmt::Write;
+
+/// Hits without which a long run has not seen a kind of fault (`spec/checker.md`).
+const HITS: u64 = 20;
+
+/// Seeds from which on a campaign has to have seen everything. The rarest kinds hit once in three worlds, the rarest transition about once in
+/// ten: in 1,000 worlds none is missing by chance.
+pub(crate) const SEEDS: u64 = 1_000;
+
+/// Pairs that an entry allows and no world can bring about, each with the reason.
+const IMPOSSIBLE: &[(State, Event, &str)] = &[];
+
+fn cell(state: State, event: Event) -> usize {
+    state as usize * Event::ALL.len() + event as usize
+}
+
+/// The pairs that an entry allows.
+fn pairs() -> Vec<(State, Event)> {
+    let all = State::ALL.into_iter().flat_map(|state| Event::ALL.into_iter().map(move |event| (state, event)));
+    all.filter(|(state, event)| transition(*state, *event).is_ok()).collect()
+}
+
+fn reason(state: State, event: Event) -> Option<&'static str> {
+    IMPOSSIBLE.iter().find(|(s, e, _)| (*s, *e) == (state, event)).map(|(_, _, why)| *why)
+}
+
+/// What is missing: kinds that hit too little, pairs and kinds without a transition. A sentence each.
+pub(crate) fn gaps(hits: &[u64; Kind::COUNT], cells: &Cells) -> Vec<String> {
+    let mut gaps = Vec::new();
+    for kind in Kind::ALL {
+        let hits = hits[kind as usize];
+        if hits < HITS {
+            gaps.push(format!("blind: {} hit work in flight {hits} times, {HITS} are wanted", kind.name()));
+        }
+        if cells[kind as usize].iter().all(|count| *count == 0) {
+            gaps.push(format!("blind: no entry changed its state during {}", kind.name()));
+        }
+    }
+    for (state, event) in pairs() {
+        let count: u64 = cells.iter().map(|cells| cells[cell(state, event)]).sum();
+        match reason(state, event) {
+            None if count == 0 => gaps.push(format!("blind: no entry in state {state:?} ever took {event:?}")),
+            Some(why) if count > 0 => {
+                gaps.push(format!("an entry in state {state:?} took {event:?}, which cannot happen: {why}"));
+            }
+            _ => {}
+        }
+    }
+    gaps
+}
+
+/// In four places.
+fn short(count: u64) -> String {
+    match count {
+        0 => ".".to_owned(),
+        1..=9_999 => count.to_string(),
+        10_000..=999_999 => format!("{}k", count / 1_000),
+        1_000_000..=999_999_999 => format!("{}M", count / 1_000_000),
+        _ => format!("{}G", count / 1_000_000_000),
+    }
+}
+
+/// The table: a row for each kind of fault, a column for each pair.
+pub(crate) fn table(hits: &[u64; Kind::COUNT], cells: &Cells) -> String {
+    let pairs = pairs();
+    let mut text = String::from("transitions of entries while a fault lasted\n");
+    for (at, (state, event)) in pairs.iter().enumerate() {
+        let why = reason(*state, *event).map(|why| format!(" (cannot happen: {why})")).unwrap_or_default();
+        let _written = writeln!(text, "  {} = {state:?} × {event:?}{why}", letter(at));
+    }
+    let _written = write!(text, "{:<22}{:>8}", "fault", "hits");
+    for at in 0..pairs.len() {
+        let _written = write!(text, "{:>6}", letter(at));
+    }
+    text.push('\n');
+    let names = Kind::ALL.into_iter().map(Kind::name).chain(["none"]);
+    for (row, name) in names.enumerate() {
+        let hits = hits.get(row).map_or(String::new(), u64::to_string);
+        let _written = write!(text, "{name:<22}{hits:>8}");
+        for (state, event) in &pairs {
+            let _written = write!(text, "{:>6}", short(cells[row][cell(*state, *event)]));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn letter(at: usize) -> char {
+    char::from(b'a' + at as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coverage::CELLS;
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let (mut hits, mut cells) = ([HITS; Kind::COUNT], vec![[1; CELLS]; Kind::COUNT + 1]);
+        for (state, event, _) in IMPOSSIBLE {
+            cells.iter_mut().for_each(|cells| cells[cell(*state, *event)] = 0);
+        }
+        assert_eq!(gaps(&hits, &cells), [""; 0]);
+        hits[Kind::Kill as usize] = HITS - 1;
+        cells[Kind::Stop as usize] = [0; CELLS];
+        cells.iter_mut().for_each(|cells| cells[cell(State::Acquired, Event::Postpone)] = 0);
+        let gaps = gaps(&hits, &cells);
+        assert_eq!(gaps.len(), 3, "{gaps:?}");
+        for (gap, word) in gaps.iter().zip(["kill", "stop", "Postpone"]) {
+            assert!(gap.contains(word), "{gap}");
+        }
+    }
+
+    #[test]
+    fn the_table_has_a_row_for_each_kind() {
+        let text = table(&[7; Kind::COUNT], &vec![[12_345; CELLS]; Kind::COUNT + 1]);
+        for name in Kind::ALL.into_iter().map(Kind::name).chain(["none"]) {
+            let row = text.lines().find(|line| line.split(' ').next() == Some(name)).expect(name);
+            assert_eq!(row.matches("12k").count(), pairs().len(), "{row}");
+        }
+    }
+}
