@@ -84,6 +84,16 @@ pub(crate) fn flip_tail(disk: &mut SimDisk, durable: u64, draw: &mut Draw) -> bo
     true
 }
 
+/// Loses the end of the last block, from any of its units on, if it is above `durable`. False: it is not.
+pub(crate) fn tear_tail(disk: &mut SimDisk, durable: u64, draw: &mut Draw) -> bool {
+    let Some(block) = blocks(disk).pop().filter(|block| block.number > durable) else { return false };
+    // Before its last byte, so that something is missing.
+    let from = draw.below(block.length) / UNIT * UNIT;
+    let most = block.length - from;
+    disk.damage(block.name, block.offset + from, |bytes| bytes[..most].fill(0));
+    true
+}
+
 /// Hurts the file of a large message, if there is one: a bit is flipped, or it is cut, or it is gone; answers whose.
 fn hurt_large(disk: &mut SimDisk, draw: &mut Draw) -> Option<MessageId> {
     let files: Vec<FileName> = disk.names().filter(|name| matches!(name, FileName::Large(_))).collect();

@@ -4,11 +4,13 @@
 use crate::books::host_name;
 use crate::client::IDLE_MS;
 use crate::draw::Draw;
+use crate::seam::{Seam, SeamStore};
 use packhorse_broker::{Config, Node};
-use packhorse_journal::sim::{Sim, SimDisk, SimStore};
-use packhorse_journal::{Checkpoints, JournalError, Options};
+use packhorse_journal::sim::{Sim, SimDisk, When};
+use packhorse_journal::{Checkpoints, DiskOp, FileName, JournalError, Options};
 use packhorse_model::{ConnectionId, Now, Seed, ShardId};
 use packhorse_store::Store;
+use std::rc::Rc;
 
 /// Wall time at the start: 2026-01-01.
 const WALL_MS: i64 = 1_767_225_600_000;
@@ -71,7 +73,7 @@ impl Setup {
 
 /// A process from its start to its end.
 pub(crate) struct Life {
-    pub(crate) node: Node<SimStore>,
+    pub(crate) node: Node<SeamStore>,
     pub(crate) sim: Sim,
     boot_us: u64,
     /// The next turn, if one is wanted.
@@ -107,6 +109,8 @@ pub(crate) struct Host {
     pub(crate) unread: std::collections::BTreeSet<(packhorse_journal::FileName, u64, u32)>,
     /// The disk as it was before a confirmed block was damaged.
     pub(crate) kept: Option<SimDisk>,
+    /// Where a script lets its process end.
+    pub(crate) seam: Rc<Seam>,
 }
 
 impl Host {
@@ -124,6 +128,7 @@ impl Host {
             ill: Vec::new(),
             unread: Default::default(),
             kept: None,
+            seam: Rc::default(),
         }
     }
 
@@ -163,7 +168,7 @@ impl Host {
                 return Err(error);
             }
         };
-        let handles = (0..self.setup.shards).map(|shard| sim.handle(ShardId(shard)));
+        let handles = (0..self.setup.shards).map(|shard| SeamStore::new(sim.handle(ShardId(shard)), self.seam.clone()));
         let seed = Seed::fixed(self.seed ^ u64::from(self.starts));
         let node = Node::new(self.setup.config(), seed, handles, now);
         self.life = Some(Life {
@@ -213,6 +218,10 @@ impl Host {
         let Some(life) = &self.life else { return false };
         if life.paused {
             return false;
+        }
+        if self.seam.is_due() {
+            let a_block = |op: &DiskOp| matches!(op, DiskOp::Write { name: FileName::Segment(_), sync: true, .. });
+            life.sim.with_disk(|disk| disk.crash_on(a_block, 1, When::During));
         }
         life.sim.advance(now_us - life.boot_us);
         scratch.clear();

@@ -8,12 +8,22 @@ use packhorse_client_core::{Body, Draft};
 use packhorse_history::{MessageId, body};
 
 /// How a message is sent.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
-    pub(crate) size: usize,
-    pub(crate) persistent: bool,
-    pub(crate) priority: u8,
-    pub(crate) settled: bool,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of the body, at least 40.
+    pub size: usize,
+    /// To outlive the process.
+    pub persistent: bool,
+    /// 0 to 9.
+    pub priority: u8,
+    /// Nobody waits for a confirm.
+    pub settled: bool,
+}
+
+impl Default for Shape {
+    fn default() -> Shape {
+        Shape { size: 100, persistent: true, priority: 4, settled: false }
+    }
 }
 
 /// What a producer likes to send.

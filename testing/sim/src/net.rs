@@ -228,6 +228,11 @@ impl Net {
         }
     }
 
+    /// Nothing is under way in this direction.
+    pub(crate) fn is_idle(&self, stream: usize, way: Way) -> bool {
+        self.streams[stream].ways[way as usize].flying.is_empty()
+    }
+
     /// Bytes that have arrived and were not read.
     pub(crate) fn inbox(&self, stream: usize, way: Way) -> &[u8] {
         &self.streams[stream].ways[way as usize].inbox

@@ -5,6 +5,7 @@
 
 mod phases;
 mod power;
+pub(crate) mod script;
 mod trouble;
 
 use crate::books::{Books, Judgment};
@@ -51,6 +52,8 @@ enum Due {
     Heal(usize),
     /// A look at the whole.
     Look,
+    /// Only time passes.
+    Nothing,
 }
 
 /// See the module.
@@ -93,6 +96,8 @@ pub(crate) struct World {
     coverage: Coverage,
     wrong: Vec<String>,
     breaches: Vec<Breach>,
+    /// Codes with which brokers have ended by themselves.
+    exits: Vec<i32>,
     turns: u64,
     steps: u64,
     notes: Option<Vec<(u64, String)>>,
@@ -105,7 +110,11 @@ pub fn run(settings: &Settings) -> Verdict {
 
 impl World {
     fn new(settings: &Settings) -> World {
-        let Plan { hosts, cast, faults, reserve } = Plan::draw(settings);
+        World::of(settings, Plan::draw(settings))
+    }
+
+    fn of(settings: &Settings, plan: Plan) -> World {
+        let Plan { hosts, cast, faults, reserve } = plan;
         let mut books = Books::new();
         let book = books.open("world".into());
         let hosts: Vec<Host> =
@@ -142,6 +151,7 @@ impl World {
             coverage: Coverage::begin(),
             wrong: Vec::new(),
             breaches: Vec::new(),
+            exits: Vec::new(),
             turns: 0,
             steps: 0,
             notes: settings.notes.then(Vec::new),
@@ -172,7 +182,13 @@ impl World {
     }
 
     fn run(mut self) -> Verdict {
-        while self.phase != Phase::Done
+        while self.step_on() {}
+        self.verdict()
+    }
+
+    /// The next thing happens. False: the world is at its end.
+    fn step_on(&mut self) -> bool {
+        if self.phase != Phase::Done
             && let Some(Reverse((at, _, due))) = self.heap.pop()
         {
             self.now_us = at;
@@ -201,13 +217,15 @@ impl World {
                 Due::Fault => self.next_fault(),
                 Due::Start(host) => self.start(host),
                 Due::Heal(spell) => self.heal(spell),
+                Due::Nothing => {}
                 Due::Look => {
                     self.look();
                     self.at(self.now_us + LOOK_US, Due::Look);
                 }
             }
+            return true;
         }
-        self.verdict()
+        false
     }
 
     fn verdict(mut self) -> Verdict {
@@ -399,6 +417,10 @@ impl World {
     }
 
     fn obey(&mut self, host: usize, effects: &mut Vec<(ShardId, Effect)>) {
+        if let Some(death) = self.hosts[host].seam.take_over() {
+            self.die(host, death);
+            return;
+        }
         if let Some(what) = effects.iter().find_map(|(_, effect)| match effect {
             Effect::StoreFailed { what } => Some(what.clone()),
             _ => None,

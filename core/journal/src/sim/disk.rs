@@ -22,6 +22,9 @@ pub enum CrashMode {
     Torn(usize),
 }
 
+/// Which operations are meant.
+type Fits = fn(&DiskOp) -> bool;
+
 /// At which side of an operation the power goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
@@ -119,6 +122,8 @@ pub struct SimDisk {
     running: BTreeMap<(u64, IoId), Running>,
     ops: u64,
     crash_at: Option<(u64, When)>,
+    /// The same, at one of the operations that fit: so many are still to come, it included.
+    crash_on: Option<(Fits, u64, When)>,
     crashed: bool,
     faults: Vec<SimFault>,
     troubles: Troubles,
@@ -141,6 +146,7 @@ impl SimDisk {
             running: BTreeMap::new(),
             ops: 0,
             crash_at: None,
+            crash_on: None,
             crashed: false,
             faults: Vec::new(),
             troubles: Troubles::default(),
@@ -159,9 +165,14 @@ impl SimDisk {
         self.crash_at = Some((self.ops + n, when));
     }
 
+    /// The power goes at the `n`-th of the operations from now that fit (1 = the next): it and all later ones report an error.
+    pub fn crash_on(&mut self, fits: fn(&DiskOp) -> bool, n: u64, when: When) {
+        self.crash_on = Some((fits, n, when));
+    }
+
     /// The power stays.
     pub fn crash_never(&mut self) {
-        self.crash_at = None;
+        (self.crash_at, self.crash_on) = (None, None);
     }
 
     /// Whether the power is gone.
@@ -303,6 +314,14 @@ impl SimDisk {
     fn begin(&mut self, id: IoId, op: DiskOp) -> (Running, u64) {
         self.ops += 1;
         let mut running = Running { id, result: Ok(IoDone::Done), sync: None, sync_dir: None };
+        if let Some((fits, left, when)) = &mut self.crash_on
+            && fits(&op)
+        {
+            *left -= 1;
+            if *left == 0 {
+                (self.crash_at, self.crash_on) = (Some((self.ops, *when)), None);
+            }
+        }
         if let Some((at, when)) = self.crash_at
             && self.ops >= at
         {
@@ -335,6 +354,12 @@ impl SimDisk {
             Some(Ill::Slow(us)) => stalled = us,
             Some(Ill::Write) => {
                 self.part_of_write(op, &mut running);
+                running.result = Err(IoError { kind: IoErrorKind::Other, text: "injected error".into() });
+                return (running, 0);
+            }
+            Some(Ill::Unsynced) => {
+                let _reported_as_failed = self.effect(&op, &mut running);
+                (running.sync, running.sync_dir) = (None, None);
                 running.result = Err(IoError { kind: IoErrorKind::Other, text: "injected error".into() });
                 return (running, 0);
             }
@@ -493,9 +518,9 @@ impl SimDisk {
         let mut draw = Draw::new(seed);
         if mode == CrashMode::Kill {
             let draw = Draw::new(draw.next());
-            let (crash_at, crashed, running) = (None, false, BTreeMap::new());
+            let (crash_at, crash_on, crashed, running) = (None, None, false, BTreeMap::new());
             let (faults, troubles) = (Vec::new(), self.troubles.lasting());
-            return SimDisk { draw, crash_at, crashed, running, faults, troubles, slow: 1, ..self.clone() };
+            return SimDisk { draw, crash_at, crash_on, crashed, running, faults, troubles, slow: 1, ..self.clone() };
         }
         let mut names = self.synced_names.clone();
         for (_, op) in &self.name_ops {
@@ -578,6 +603,7 @@ impl BlockingDisk for SimDisk {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::trouble::{Effect, Verb};
 
     const NAME: FileName = FileName::Segment(1);
 
@@ -680,6 +706,32 @@ mod tests {
             let kept = disk.crash(CrashMode::Kill, 0).content(NAME).unwrap()[0];
             assert_eq!(kept, if when == When::Before { 1 } else { 9 });
         }
+    }
+
+    #[test]
+    fn the_power_goes_at_the_operation_that_fits() {
+        let mut disk = disk();
+        disk.crash_on(|op| matches!(op, DiskOp::Write { .. }), 2, When::Before);
+        disk.run(DiskOp::Sync { name: NAME }).unwrap();
+        write(&mut disk, 0, 7, 1, true);
+        disk.run(DiskOp::Sync { name: NAME }).unwrap();
+        let op = DiskOp::Write { name: NAME, offset: 0, pieces: vec![Bytes::from_static(&[9])], sync: true };
+        assert!(disk.run(op).is_err() && disk.crashed());
+        assert_eq!(disk.crash(CrashMode::Lose, 0).content(NAME).unwrap()[0], 7);
+    }
+
+    #[test]
+    fn a_failed_sync_may_leave_its_writes_to_the_next_one() {
+        let mut disk = disk();
+        write(&mut disk, 0, 3, 512, false);
+        disk.plant_trouble(Trouble { id: 1, verb: Verb::Sync, effect: Effect::Unsynced, times: 1 });
+        assert!(disk.run(DiskOp::Sync { name: NAME }).is_err());
+        assert_eq!(disk.crash(CrashMode::Lose, 0).content(NAME).unwrap()[0], 1, "it is not safe");
+        let mut left = disk.crash(CrashMode::Kill, 0);
+        left.run(DiskOp::Uncache { name: NAME }).unwrap();
+        assert_eq!(left.content(NAME).unwrap()[0], 3, "it is dirty still");
+        left.run(DiskOp::Sync { name: NAME }).unwrap();
+        assert_eq!(left.crash(CrashMode::Lose, 0).content(NAME).unwrap()[0], 3);
     }
 
     #[test]

@@ -38,6 +38,8 @@ impl Verb {
 pub enum Effect {
     /// An I/O error. A write has written its beginning, or nothing, or all; what a sync was to make safe never is.
     Error,
+    /// An I/O error of a sync that leaves what it was to make safe as it was, for the next one to make safe.
+    Unsynced,
     /// It takes so many µs longer.
     Slow(u64),
 }
@@ -76,6 +78,8 @@ pub(crate) enum Ill {
     Write,
     /// It fails after it was taken, or altogether.
     Error,
+    /// It fails, and what it was to make safe waits for the next one.
+    Unsynced,
     Slow(u64),
 }
 
@@ -123,12 +127,15 @@ impl Troubles {
             self.planted.remove(at);
         }
         let unread = match op {
-            DiskOp::Read { name, offset, length } if effect == Effect::Error => Some((*name, *offset, *length)),
+            DiskOp::Read { name, offset, length } if !matches!(effect, Effect::Slow(_)) => {
+                Some((*name, *offset, *length))
+            }
             _ => None,
         };
         self.struck.push(Struck { id, unread });
         Some(match effect {
             Effect::Slow(us) => Ill::Slow(us),
+            Effect::Unsynced => Ill::Unsynced,
             Effect::Error if verb == Verb::Write => Ill::Write,
             Effect::Error => Ill::Error,
         })

@@ -3,7 +3,9 @@
 use super::{Around, Lost, Queue, known, misuse};
 use crate::draw::Draw;
 use crate::message::Seen;
-use packhorse_client_core::{Client, Joiner, LinkId, ReceiverOptions, SessionId, TransferEvent, Verdict};
+use packhorse_client_core::{
+    Client, Joiner, Limits, LinkId, MessageView, ReceiverOptions, SessionId, TransferEvent, Verdict,
+};
 use packhorse_history::{Event, MessageId};
 use std::collections::VecDeque;
 
@@ -82,6 +84,8 @@ pub(crate) struct In {
     partly: bool,
     /// When it ends what it holds, however little.
     pub(crate) settle_at: Option<u64>,
+    /// Why the dead letter that came last is one.
+    pub(super) reason: Option<String>,
 }
 
 impl In {
@@ -103,6 +107,7 @@ impl In {
             joiner: Joiner::default(),
             partly: false,
             settle_at: None,
+            reason: None,
         }
     }
 
@@ -144,21 +149,25 @@ impl In {
         }
     }
 
-    /// A frame of a delivery came.
+    /// A frame of a delivery came. Answers what is known of the message when it is whole.
     pub(crate) fn receive(
         &mut self,
         transfer: &TransferEvent<'_>,
         book: usize,
         draw: &mut Draw,
         around: &mut Around<'_>,
-    ) {
+    ) -> Option<Seen> {
         if matches!(self.standing, Standing::Ending | Standing::Closing | Standing::None) {
-            return;
+            return None;
         }
         let (delivery, settled) = (transfer.delivery_id, transfer.settled);
         self.partly = !transfer.last;
-        let Some(bytes) = self.joiner.push(transfer) else { return };
-        let Seen { id: message, whole, count } = Seen::of(bytes);
+        let bytes = self.joiner.push(transfer)?;
+        let seen = Seen::of(bytes);
+        let Seen { id: message, whole, count } = seen;
+        if self.purpose == Use::DeadLetters {
+            self.reason = reason_of(bytes);
+        }
         match self.purpose {
             Use::Consume => {
                 let event = Event::Recv {
@@ -182,6 +191,21 @@ impl In {
                 self.settle_at = Some(around.now_us + draw.range(us / 2, us * 2));
             }
         }
+        Some(seen)
+    }
+
+    /// Ends one delivery; one that is not there has ended with its link.
+    pub(super) fn decide(
+        &mut self,
+        client: &mut Client,
+        delivery: u32,
+        verdict: Verdict<'_>,
+        book: usize,
+        around: &mut Around<'_>,
+    ) -> Result<(), Lost> {
+        let Some(at) = self.held.iter().position(|held| held.delivery == delivery) else { return Ok(()) };
+        let one = self.held.remove(at).expect("it was just found");
+        self.end_delivery(one, verdict, client, book, around)
     }
 
     /// Ends deliveries: those that are more than it likes to hold, or have been held for long. `calm`: all, and well.
@@ -284,13 +308,24 @@ impl In {
     pub(crate) fn grant(&mut self, client: &mut Client, book: usize, around: &mut Around<'_>) -> Result<(), Lost> {
         let link = known(self.link)?;
         if client.credit(link) <= self.manner.credit / 2 {
-            let credit = self.manner.credit + u32::from(self.partly);
-            if self.purpose == Use::Consume {
-                around.books.put(book, &Event::Credit { consumer: self.number, credit });
-            }
-            client.grant(link, self.manner.credit).map_err(misuse)?;
+            self.give_credit(client, self.manner.credit, book, around)?;
         }
         Ok(())
+    }
+
+    /// This is its credit from here on.
+    pub(super) fn give_credit(
+        &mut self,
+        client: &mut Client,
+        credit: u32,
+        book: usize,
+        around: &mut Around<'_>,
+    ) -> Result<(), Lost> {
+        if self.purpose == Use::Consume {
+            let told = credit + u32::from(self.partly);
+            around.books.put(book, &Event::Credit { consumer: self.number, credit: told });
+        }
+        client.grant(known(self.link)?, credit).map_err(misuse)
     }
 
     /// Asks for what is ready; its link ends after that.
@@ -364,4 +399,10 @@ impl In {
         self.partly = false;
         self.settle_at = None;
     }
+}
+
+/// Why a dead letter is one, as its broker says.
+fn reason_of(bytes: &[u8]) -> Option<String> {
+    let view = MessageView::parse(bytes, &Limits::default()).ok()?;
+    Some(view.message_annotations()?.get("x-opt-packhorse-reason")?.as_str()?.to_owned())
 }

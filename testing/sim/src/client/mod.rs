@@ -8,6 +8,7 @@ mod hostile;
 mod intake;
 mod outlet;
 mod producer;
+mod scripted;
 
 use crate::books::{Books, queue_name};
 use crate::draw::Draw;
@@ -18,6 +19,8 @@ pub(crate) use intake::{In, Manner};
 pub(crate) use outlet::Out;
 use packhorse_client_core::{Client, Event, Input, LinkId, Login, Options, SessionId};
 pub(crate) use producer::Producer;
+pub use scripted::Got;
+pub(crate) use scripted::{Order, Scripted};
 
 /// Silence after which a client gives its broker up, and a broker its client.
 pub(crate) const IDLE_MS: u32 = 3_000;
@@ -46,6 +49,7 @@ pub(crate) enum Role {
     Produce(Producer),
     Consume(Consumer),
     Annoy(Hostile),
+    Script(Scripted),
 }
 
 /// How far a client is.
@@ -158,8 +162,14 @@ impl Person {
             Role::Produce(producer) => producer.lost(book, around),
             Role::Consume(consumer) => consumer.lost(book, around),
             Role::Annoy(hostile) => hostile.lost(),
+            Role::Script(scripted) => scripted.lost(book, around),
         }
-        let done = matches!(&self.role, Role::Consume(consumer) if consumer.surveyed);
+        let done = match &self.role {
+            Role::Consume(consumer) => consumer.surveyed,
+            // It comes back under another name, if the script says so.
+            Role::Script(_) => true,
+            Role::Produce(_) | Role::Annoy(_) => false,
+        };
         if self.stage == Stage::Leaving || done {
             // Whoever closed in order has done so; others have nothing left either.
             self.stage = Stage::Gone;
@@ -186,6 +196,7 @@ impl Person {
                         Role::Produce(producer) => producer.on(line, event, book, around),
                         Role::Consume(consumer) => consumer.on(line, event, book, around),
                         Role::Annoy(hostile) => hostile.on(line, event),
+                        Role::Script(scripted) => scripted.on(line, event, book, around),
                     };
                     if let Err(why) = done {
                         break Err(why);
@@ -230,16 +241,26 @@ impl Person {
                     self.asleep_until = consumer.act(line, leaving, book, around)?;
                 }
                 Role::Annoy(hostile) => hostile.act(line, leaving, around)?,
+                Role::Script(scripted) => scripted.act(line, leaving, book, around)?,
             }
         }
         line.client.flush(now_ms);
         Ok(())
     }
 
+    /// Whether its history says that it reads.
+    fn ticks(&self) -> bool {
+        match &self.role {
+            Role::Consume(_) => true,
+            Role::Script(scripted) => scripted.consumes(),
+            Role::Produce(_) | Role::Annoy(_) => false,
+        }
+    }
+
     fn tick(&mut self, around: &mut Around<'_>) {
         if around.now_us >= self.ticked_at + TICK_US && self.stage != Stage::Gone {
             self.ticked_at = around.now_us;
-            if matches!(self.role, Role::Consume(_)) {
+            if self.ticks() {
                 around.books.put(self.book, &packhorse_history::Event::Tick);
             }
         }
@@ -250,7 +271,7 @@ impl Person {
         if self.stage == Stage::Gone {
             return None;
         }
-        let tick = matches!(self.role, Role::Consume(_)).then_some(self.ticked_at + TICK_US);
+        let tick = self.ticks().then_some(self.ticked_at + TICK_US);
         let Some(line) = &self.line else {
             return [self.connects_at, tick].into_iter().flatten().min();
         };
@@ -263,6 +284,7 @@ impl Person {
             Role::Produce(producer) => producer.next_at(),
             Role::Consume(consumer) => consumer.next_at(),
             Role::Annoy(hostile) => hostile.next_at(),
+            Role::Script(_) => None,
         };
         // What is due has been done, or waits for something to come.
         [timer, own, tick].into_iter().flatten().filter(|at| *at > now_us).min()
@@ -278,6 +300,7 @@ impl Person {
             Role::Produce(_) => "produces",
             Role::Consume(_) => "consumes",
             Role::Annoy(_) => "annoys",
+            Role::Script(_) => "does as it is told",
         };
         format!("{what} at {}, {:?}, {line}, {} in flight", self.host, self.stage, self.in_flight())
     }
@@ -288,6 +311,7 @@ impl Person {
             Role::Produce(producer) => producer.unconfirmed(),
             Role::Consume(consumer) => consumer.open(),
             Role::Annoy(_) => 0,
+            Role::Script(scripted) => scripted.open(),
         }
     }
 
@@ -296,6 +320,7 @@ impl Person {
         match &self.role {
             Role::Produce(producer) => producer.is_done(),
             Role::Consume(_) | Role::Annoy(_) => true,
+            Role::Script(scripted) => scripted.is_answered(),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! One producing link over all its lives: what it has sent, what is confirmed, what of it is recorded when.
 
-use super::{Around, Lost, Queue, misuse};
+use super::{Around, Lost, Queue, known, misuse};
 use crate::draw::Draw;
-use crate::message::Habits;
+use crate::message::{Habits, Shape};
 use packhorse_client_core::{Client, Decision, LinkId, Piece, SenderOptions, SenderSettleMode, SessionId};
 use packhorse_history::{Event, MessageId};
 use std::collections::VecDeque;
@@ -71,40 +71,76 @@ impl Out {
         }
         let mut sent = 0;
         while sent < most && self.next < self.until && self.waiting < self.window as u64 && client.sendable(link) {
-            let id = MessageId::new(self.producer, self.next);
             let shape = self.habits.draw(draw);
-            let crc = around.press.make(id, shape);
-            let event = Event::Send {
-                message: id,
-                queue: &self.queue.full,
-                size_bytes: shape.size as u32,
-                crc,
-                persistent: shape.persistent,
-                ttl_ms: 0,
-                delay_ms: 0,
-                priority: shape.priority,
-                tx: None,
-            };
-            around.books.put(book, &event);
-            if !shape.settled {
-                self.unconfirmed.push_back((self.next, false));
-                self.waiting += 1;
-            }
-            let token = self.next;
-            self.next += 1;
             sent += 1;
-            let bytes = &around.press.encoded;
-            if client.fits(link, bytes.len()) {
-                client.send(link, token, shape.settled, &[Piece::Copy(bytes)]).map_err(misuse)?;
-            } else {
-                client.begin_message(link, token, shape.settled).map_err(misuse)?;
-                self.partial = Some((bytes.clone(), 0));
-                if !self.go_on(client, link)? {
-                    break;
-                }
+            if !self.put(client, link, shape, book, around)? {
+                break;
             }
         }
         Ok(sent)
+    }
+
+    /// Sends one message of this shape. False: not now.
+    pub(super) fn send_one(
+        &mut self,
+        client: &mut Client,
+        shape: Shape,
+        book: usize,
+        around: &mut Around<'_>,
+    ) -> Result<bool, Lost> {
+        let link = known(self.link)?;
+        let free = self.go_on(client, link)? && client.sendable(link);
+        if free {
+            self.put(client, link, shape, book, around)?;
+        }
+        Ok(free)
+    }
+
+    /// Goes on with what is under way.
+    pub(super) fn push(&mut self, client: &mut Client) -> Result<(), Lost> {
+        if let Some(link) = self.link {
+            self.go_on(client, link)?;
+        }
+        Ok(())
+    }
+
+    /// Sends the next message, or its beginning. False: it is not through.
+    fn put(
+        &mut self,
+        client: &mut Client,
+        link: LinkId,
+        shape: Shape,
+        book: usize,
+        around: &mut Around<'_>,
+    ) -> Result<bool, Lost> {
+        let id = MessageId::new(self.producer, self.next);
+        let crc = around.press.make(id, shape);
+        let event = Event::Send {
+            message: id,
+            queue: &self.queue.full,
+            size_bytes: shape.size as u32,
+            crc,
+            persistent: shape.persistent,
+            ttl_ms: 0,
+            delay_ms: 0,
+            priority: shape.priority,
+            tx: None,
+        };
+        around.books.put(book, &event);
+        if !shape.settled {
+            self.unconfirmed.push_back((self.next, false));
+            self.waiting += 1;
+        }
+        let token = self.next;
+        self.next += 1;
+        let bytes = &around.press.encoded;
+        if client.fits(link, bytes.len()) {
+            client.send(link, token, shape.settled, &[Piece::Copy(bytes)]).map_err(misuse)?;
+            return Ok(true);
+        }
+        client.begin_message(link, token, shape.settled).map_err(misuse)?;
+        self.partial = Some((bytes.clone(), 0));
+        self.go_on(client, link)
     }
 
     /// Goes on with a message that is under way. False: it is not through.

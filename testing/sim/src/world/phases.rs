@@ -16,6 +16,8 @@ const PATIENCE_US: u64 = 60_000_000;
 /// How far the world is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
+    /// A script says what happens.
+    Script,
     /// Clients work and things go wrong.
     Work,
     /// Everybody leaves.
@@ -31,7 +33,7 @@ pub(crate) enum Phase {
 }
 
 impl World {
-    fn enter(&mut self, phase: Phase) {
+    pub(super) fn enter(&mut self, phase: Phase) {
         self.phase = phase;
         self.phase_since = self.now_us;
     }
@@ -39,6 +41,9 @@ impl World {
     /// A look at the whole: whether the next phase can begin.
     pub(super) fn look(&mut self) {
         self.measure();
+        if self.phase == Phase::Script {
+            return;
+        }
         if self.now_us > self.phase_since + PATIENCE_US {
             let left = self.left();
             let what = format!("phase {:?} did not come to its end within 60 s: {left}", self.phase);
@@ -87,7 +92,7 @@ impl World {
     }
 
     /// Everybody is to go.
-    fn dismiss(&mut self) {
+    pub(super) fn dismiss(&mut self) {
         for client in 0..self.people.len() {
             let person = &mut self.people[client];
             if person.stage == Stage::Working {
@@ -131,7 +136,7 @@ impl World {
         Some(self.replies.swap_remove(at).1)
     }
 
-    fn reports(&mut self, host: usize) -> Vec<ShardReport> {
+    pub(super) fn reports(&mut self, host: usize) -> Vec<ShardReport> {
         let shards = self.hosts[host].setup.shards;
         let mut reports = Vec::new();
         for shard in 0..shards {
@@ -142,7 +147,7 @@ impl World {
         reports
     }
 
-    fn queue(&mut self, host: usize, name: &str) -> Option<QueueReport> {
+    pub(super) fn queue(&mut self, host: usize, name: &str) -> Option<QueueReport> {
         match self.ask(host, 0, Command::QueueGet { name: name.to_owned() }) {
             Some(Reply::Queue(report)) => Some(*report),
             _ => None,
@@ -271,7 +276,7 @@ impl World {
     }
 
     /// What a world that is stuck has, in a sentence.
-    fn left(&mut self) -> String {
+    pub(super) fn left(&mut self) -> String {
         let mut parts = Vec::new();
         for host in 0..self.hosts.len() {
             let up = self.hosts[host].is_running();

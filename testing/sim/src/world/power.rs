@@ -3,6 +3,7 @@
 use super::{Due, World};
 use crate::fault::Kind;
 use crate::net::Way;
+use crate::seam::Death;
 use crate::verdict::Breach;
 use packhorse_broker::Input;
 use packhorse_history::{BrokerChange, Event};
@@ -47,9 +48,19 @@ impl World {
         true
     }
 
+    /// The process ends by force, as a script says.
+    pub(super) fn die(&mut self, host: usize, death: Death) {
+        let end = match death {
+            Death::Kill => End::Process(CrashMode::Kill),
+            Death::Power(mode) => End::Power(mode),
+        };
+        self.end(host, end, |_| {});
+    }
+
     /// The process has ended by itself, for its store has failed.
     pub(super) fn exit_failed(&mut self, host: usize, what: &str) {
         self.tell_change(host, BrokerChange::Exit(Some(70)));
+        self.exits.push(70);
         self.look_for_struck(host);
         if !self.disk_is_ill(host) {
             let name = &self.hosts[host].name;
@@ -190,6 +201,7 @@ impl World {
         }
         self.hosts[host].stop();
         self.tell_change(host, BrokerChange::Exit(Some(0)));
+        self.exits.push(0);
         self.close_streams(host, false);
         let wait = self.draw.range(1_000, 60_000);
         self.start_in(host, wait);

@@ -439,6 +439,18 @@ impl World {
         ended
     }
 
+    /// A process that stood still goes on.
+    pub(super) fn wake(&mut self, host: usize) {
+        self.hosts[host].wake_up(self.now_us);
+        let unwritten = self.hosts[host].life.as_mut().map(|life| std::mem::take(&mut life.unwritten));
+        for stream in unwritten.into_iter().flatten() {
+            let shard = packhorse_model::ShardId(self.net.get(stream).shard);
+            self.write(host, shard, stream);
+        }
+        self.want_turn(host, 1);
+        self.advance(host);
+    }
+
     /// The end of a spell.
     pub(super) fn heal(&mut self, spell: usize) {
         if spell >= STOPPED {
@@ -448,16 +460,7 @@ impl World {
         let (name, cure) = (name.clone(), cure.clone());
         match cure {
             Cure::None => {}
-            Cure::Continue => {
-                self.hosts[host].wake_up(self.now_us);
-                let unwritten = self.hosts[host].life.as_mut().map(|life| std::mem::take(&mut life.unwritten));
-                for stream in unwritten.into_iter().flatten() {
-                    let shard = packhorse_model::ShardId(self.net.get(stream).shard);
-                    self.write(host, shard, stream);
-                }
-                self.want_turn(host, 1);
-                self.advance(host);
-            }
+            Cure::Continue => self.wake(host),
             Cure::Space => {
                 self.hosts[host].with_disk(|disk| disk.set_free_bytes(None));
                 self.advance(host);
