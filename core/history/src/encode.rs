@@ -6,7 +6,7 @@ use crate::event::{BrokerChange, Event, Header, MessageId, XaVerb};
 use crate::words::{Key, Kind};
 
 /// The version of the history format that this crate writes; it reads this one and those before it.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Takes fields.
 pub(crate) trait Encoder {
@@ -134,6 +134,27 @@ pub(crate) fn fields(out: &mut impl Encoder, event: &Event<'_>) {
             out.number(Key::Value, value);
             out.number(Key::Most, most);
         }
+        Event::Purge { operation, queue, deletes, messages } => {
+            out.number(Key::Operation, operation);
+            out.text(Key::Queue, queue);
+            out.flag_if(Key::Deletes, deletes);
+            put_messages(out, messages);
+        }
+        Event::Move { operation, queue, target, messages } => {
+            out.number(Key::Operation, operation);
+            out.text(Key::Queue, queue);
+            out.text(Key::Target, target);
+            put_messages(out, messages);
+        }
+        Event::Browser { consumer, queue } => {
+            out.number(Key::Consumer, u64::from(consumer));
+            out.text(Key::Queue, queue);
+        }
+        Event::Browsed { message, consumer, crc_ok } => {
+            put_message(out, message);
+            out.number(Key::Consumer, u64::from(consumer));
+            out.flag(Key::CrcOk, crc_ok);
+        }
         Event::Fault { kind, target, start } => {
             out.text(Key::Kind, kind);
             out.text(Key::Target, target);
@@ -167,6 +188,12 @@ fn put_change(out: &mut impl Encoder, change: BrokerChange) {
             out.text(Key::Change, "exit");
             out.signed(Key::Code, code.map(i64::from));
         }
+    }
+}
+
+fn put_messages(out: &mut impl Encoder, messages: Option<u64>) {
+    if let Some(messages) = messages {
+        out.number(Key::Messages, messages);
     }
 }
 
@@ -221,5 +248,9 @@ pub(crate) fn kind(event: &Event<'_>) -> Kind {
         Event::Present { .. } => Kind::Present,
         Event::Gauge { .. } => Kind::Gauge,
         Event::Detached { .. } => Kind::Detached,
+        Event::Purge { .. } => Kind::Purge,
+        Event::Move { .. } => Kind::Move,
+        Event::Browser { .. } => Kind::Browser,
+        Event::Browsed { .. } => Kind::Browsed,
     }
 }

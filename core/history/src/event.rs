@@ -299,6 +299,46 @@ pub enum Event<'a> {
         /// The most.
         most: u64,
     },
+    /// Act (without `messages`): an operator removes from a queue all messages that nobody holds; with `deletes` the queue itself with
+    /// everything in it. Observation (with them): that is done, and so many it was; 0 too if it was refused. Without an answer nobody
+    /// knows.
+    Purge {
+        /// A number for it, unique over all processes of the run.
+        operation: u64,
+        /// From which queue.
+        queue: &'a str,
+        /// The queue goes as well.
+        deletes: bool,
+        /// How many messages went.
+        messages: Option<u64>,
+    },
+    /// The same of an operator who moves ready messages, oldest first, to the end of another queue.
+    Move {
+        /// A number for it, unique over all processes of the run.
+        operation: u64,
+        /// From which queue.
+        queue: &'a str,
+        /// To which.
+        target: &'a str,
+        /// How many messages were moved.
+        messages: Option<u64>,
+    },
+    /// Act: a browsing link comes to be, which shows what is in the queue and takes nothing.
+    Browser {
+        /// A new number for each link, unique over all consuming and browsing links of the run.
+        consumer: u32,
+        /// Of which queue.
+        queue: &'a str,
+    },
+    /// Observation: a browsing link shows a message.
+    Browsed {
+        /// Which message, by its body.
+        message: MessageId,
+        /// On which link.
+        consumer: u32,
+        /// The body is what its sender made.
+        crc_ok: bool,
+    },
     /// A fault begins (`start`) or is over.
     Fault {
         /// What kind: `pause`, `partition`, `disk-full` …

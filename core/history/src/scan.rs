@@ -222,6 +222,22 @@ fn event<'l>(kind: &str, take: &mut Taker<'_, 'l>) -> Result<Event<'l>, String> 
             value: take.number("value")?,
             most: take.number("most")?,
         },
+        "purge" => Event::Purge {
+            operation: take.number("operation")?,
+            queue: take.text("queue")?,
+            deletes: take.optional_flag("deletes")?,
+            messages: take.optional_number("messages")?,
+        },
+        "move" => Event::Move {
+            operation: take.number("operation")?,
+            queue: take.text("queue")?,
+            target: take.text("target")?,
+            messages: take.optional_number("messages")?,
+        },
+        "browser" => Event::Browser { consumer: take.small("consumer")?, queue: take.text("queue")? },
+        "browsed" => {
+            Event::Browsed { message: take.message()?, consumer: take.small("consumer")?, crc_ok: take.flag("crc_ok")? }
+        }
         "fault" => Event::Fault { kind: take.text("kind")?, target: take.text("target")?, start: take.flag("start")? },
         "tick" => Event::Tick,
         "clock" => Event::Clock { wall_ns: take.number("wall_ns")? },

@@ -53,9 +53,12 @@ pub(crate) enum Key {
     Broker,
     Value,
     Most,
+    Operation,
+    Deletes,
+    Messages,
 }
 
-const KEYS: [(Key, &str); 49] = [
+const KEYS: [(Key, &str); 52] = [
     (Key::PackhorseHistory, "packhorse_history"),
     (Key::Run, "run"),
     (Key::Process, "process"),
@@ -105,6 +108,9 @@ const KEYS: [(Key, &str); 49] = [
     (Key::Broker, "broker"),
     (Key::Value, "value"),
     (Key::Most, "most"),
+    (Key::Operation, "operation"),
+    (Key::Deletes, "deletes"),
+    (Key::Messages, "messages"),
 ];
 
 impl Key {
@@ -162,9 +168,13 @@ pub(crate) enum Kind {
     Present,
     Gauge,
     Detached,
+    Purge,
+    Move,
+    Browser,
+    Browsed,
 }
 
-const KINDS: [(Kind, &str); 40] = [
+const KINDS: [(Kind, &str); 44] = [
     (Kind::Send, "send"),
     (Kind::SentOk, "sent_ok"),
     (Kind::SentRejected, "sent_rejected"),
@@ -205,6 +215,10 @@ const KINDS: [(Kind, &str); 40] = [
     (Kind::Present, "present"),
     (Kind::Gauge, "gauge"),
     (Kind::Detached, "detached"),
+    (Kind::Purge, "purge"),
+    (Kind::Move, "move"),
+    (Kind::Browser, "browser"),
+    (Kind::Browsed, "browsed"),
 ];
 
 impl Kind {

@@ -3,6 +3,7 @@
 
 use super::judge::{Case, evidence};
 use super::messages::{Answer, End, Receipt};
+use super::operators::{Operation, What};
 use super::queues::{Queues, Reading};
 use super::record::Record;
 use crate::report::{Invariant, Report, Violation};
@@ -58,18 +59,35 @@ impl Ledger {
 
     /// Enters a message.
     pub(super) fn add(&mut self, record: &Record, case: &Case<'_>) {
-        for sheet in &mut self.sheets[case.sent.queue as usize] {
-            let known = Known { record, case, at: sheet.reading.at };
-            sheet.depth.add(known.present());
-            sheet.enqueued.add(known.stored());
-            sheet.acknowledged.add(known.acknowledged());
-            sheet.dead_lettered.add(known.dead_lettered());
+        for reached in case.reach {
+            for sheet in &mut self.sheets[reached.queue as usize] {
+                let known = Known { record, case, at: sheet.reading.at };
+                // Where it went if somebody moved it nobody says; how many were moved says nothing of what they became.
+                let moved = case.reach.iter().any(|other| other.queue != case.sent.queue && other.at <= known.at);
+                let here = |certainty| match (certainty, moved, reached.queue == case.sent.queue) {
+                    (Certainty::No, ..) | (_, false, false) => Certainty::No,
+                    (_, true, _) => Certainty::Maybe,
+                    (certainty, false, true) => certainty,
+                };
+                let present = match known.present() {
+                    Certainty::Yes if known.may_be_removed() => Certainty::Maybe,
+                    present => present,
+                };
+                sheet.depth.add(here(present));
+                sheet.enqueued.add(if reached.queue == case.sent.queue {
+                    known.stored()
+                } else {
+                    here(known.stored())
+                });
+                sheet.acknowledged.add(here(known.acknowledged()));
+                sheet.dead_lettered.add(here(known.dead_lettered()));
+            }
         }
     }
 
     /// Compares.
     pub(super) fn judge(&self, record: &Record, report: &mut Report) {
-        for (queue, sheets) in record.queues.all.iter().zip(&self.sheets) {
+        for (number, (queue, sheets)) in record.queues.all.iter().zip(&self.sheets).enumerate() {
             for reading in &queue.readings {
                 let counters = &reading.counters;
                 let named = [
@@ -87,6 +105,15 @@ impl Ledger {
                 }
             }
             for sheet in sheets {
+                // What purges took is counted: of what could be there so much is gone.
+                let at = sheet.reading.at;
+                let since = queue.drained_before(at).unwrap_or(0);
+                let mut sheet = *sheet;
+                let purged = i64::try_from(record.operations.purged(number as u32, since, at)).unwrap_or(i64::MAX);
+                sheet.depth.least = sheet.depth.least.saturating_sub(purged).max(0);
+                sheet.depth.most = sheet.depth.most.saturating_sub(purged);
+                // Another queue of the same name counts anew.
+                sheet.reading.after_end |= record.operations.may_be_new(number as u32, at);
                 sheet.judge(record, &queue.name, report);
             }
         }
@@ -241,6 +268,17 @@ impl Known<'_> {
         if doubtful { Certainty::Maybe } else { Certainty::Yes }
     }
 
+    /// Whether a removal of which nobody knows how many messages it was, or that took everything, may have taken it. Those of the other
+    /// kind are counted where all messages are.
+    fn may_be_removed(&self) -> bool {
+        self.removers().any(|operation| operation.messages.is_none() || operation.what == What::Delete)
+    }
+
+    fn removers(&self) -> impl Iterator<Item = &Operation> {
+        let all = self.case.removers.iter().map(|index| &self.record.operations.all[*index as usize]);
+        all.filter(|operation| operation.at <= self.at)
+    }
+
     /// Whether it is somewhere for certain, be it in its own queue or in a dead-letter queue.
     pub(super) fn somewhere(&self) -> bool {
         let Case { sent, fates, astray, .. } = self.case;
@@ -248,6 +286,7 @@ impl Known<'_> {
         sent.answer == Answer::Confirmed
             && sent.answer_at <= self.at
             && !(sent.in_tx || sent.ttl || sent.damaged || *astray)
+            && self.removers().next().is_none()
             && self.acknowledged() == Certainty::No
             && !fates.iter().any(|fate| fate.at <= self.at)
             && (sent.persistent || !self.record.ended_between(queue.broker, sent.at, self.at))

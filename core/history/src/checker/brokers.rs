@@ -96,6 +96,11 @@ impl Brokers {
         self.concerned(broker).any(|broker| !broker.ends.is_empty())
     }
 
+    /// When it ended first, not before `from`.
+    pub(crate) fn first_end(&self, broker: u32, from: u64) -> Option<u64> {
+        self.concerned(broker).flat_map(|broker| &broker.ends).copied().filter(|at| *at >= from).min()
+    }
+
     /// Whether it ended in this time, both ends included.
     pub(crate) fn ended_between(&self, broker: u32, from: u64, to: u64) -> bool {
         self.concerned(broker).any(|broker| broker.ends.iter().any(|at| (from..=to).contains(at)))

@@ -5,7 +5,9 @@
 //! it existed (`from`) and before it was seen (`at`); on one link deliveries come in the order in which they were sent; counts rise.
 
 use super::accounting::Ledger;
+use super::claims::Claims;
 use super::messages::{Answer, End, Fate, Place, Receipt, Sent};
+use super::operators::Reached;
 use super::record::Record;
 use crate::event::MessageId;
 use crate::report::{Evidence, Invariant, Report, Totals, Violation};
@@ -17,10 +19,14 @@ const NEIGHBORS: usize = 32;
 pub(super) struct Case<'r> {
     pub(super) id: MessageId,
     pub(super) sent: &'r Sent,
-    /// Deliveries from its own queue, by the time they were seen.
+    /// Deliveries from queues in which it can have been, by the time they were seen.
     pub(super) receipts: &'r [Receipt],
     /// Delivered from another queue.
     pub(super) astray: bool,
+    /// Where it can have been: its own queue, and those to which operators moved.
+    pub(super) reach: &'r [Reached],
+    /// Removals by operators that can explain why it is missing, by number.
+    pub(super) removers: &'r [u32],
     pub(super) fates: &'r [Fate],
 }
 
@@ -30,12 +36,19 @@ pub(super) fn judge(record: &Record, report: &mut Report) {
     let mut all = Vec::new();
     let mut receipts = Vec::new();
     let mut fates = Vec::new();
+    let mut reach = Vec::new();
+    let mut claims = Claims::new(record);
+    let dead: Vec<u32> =
+        record.options.dead_letter_queues.iter().filter_map(|name| record.queues.number(name)).collect();
     let mut gaps_used: Vec<Vec<bool>> = record.queues.all.iter().map(|queue| vec![false; queue.gaps.len()]).collect();
     for producer in &record.messages.producers {
         for sent in &producer.sent {
             record.messages.collect(sent.seen, &mut all);
+            record.operations.reach(sent, record.options.slack_ns, &mut reach);
             receipts.clear();
-            receipts.extend(all.iter().filter(|receipt| receipt.queue == sent.queue));
+            receipts.extend(all.iter().filter(|receipt| can_be_from(record, &reach, receipt)));
+            let dead = if all.is_empty() { &[] } else { &dead[..] };
+            let removers = record.operations.removers(&reach, &all, dead, record.options.slack_ns);
             fates.clear();
             fates.extend(record.messages.fates(sent.seen));
             let case = Case {
@@ -43,6 +56,8 @@ pub(super) fn judge(record: &Record, report: &mut Report) {
                 sent,
                 receipts: &receipts,
                 astray: all.len() != receipts.len(),
+                reach: &reach,
+                removers: &removers,
                 fates: &fates,
             };
             let judge = Judge { record, case: &case };
@@ -51,7 +66,8 @@ pub(super) fn judge(record: &Record, report: &mut Report) {
                 report.looked_at(twice, u64::from(receipts.len() > 1));
             }
             judge.phantom(&all, report);
-            let lost = judge.lost(report);
+            claims.arrive(record, &case);
+            let lost = judge.lost(&mut claims, report);
             judge.twice(report);
             super::place::judge(record, &case, report);
             if !lost {
@@ -66,6 +82,8 @@ pub(super) fn judge(record: &Record, report: &mut Report) {
     report.looked_at(Invariant::Stuck, record.files.iter().filter(|file| file.consumes).map(|file| file.ticks).sum());
     report.looked_at(Invariant::Accounting, record.queues.all.iter().map(|queue| queue.quiet.len() as u64).sum());
     never_sent(record, report);
+    claims.judge(record, report);
+    super::browse::judge(record, report);
     super::order::judge(record, report);
     super::bounds::judge(record, report);
     ledger.judge(record, report);
@@ -80,6 +98,14 @@ impl Totals {
         totals.not_judged_for_loss = not_judged_for_loss;
         totals
     }
+}
+
+/// Whether a message can have been in the queue from which this delivery came.
+fn can_be_from(record: &Record, reach: &[Reached], receipt: &Receipt) -> bool {
+    // Its own queue always: that something seems to have come before it was sent is no matter of moves.
+    let home = reach[0].queue == receipt.queue;
+    let latest = receipt.at.saturating_add(record.options.slack_ns);
+    home || reach.iter().any(|reached| reached.queue == receipt.queue && reached.at <= latest)
 }
 
 /// A piece of evidence.
@@ -157,7 +183,7 @@ impl Judge<'_, '_> {
             let events = [("sent", sent.place), ("refused", sent.answer_place), ("received", first.place)];
             self.add(report, Invariant::Phantom, &events, || "it was refused, and received all the same".to_owned());
         }
-        if let Some(wrong) = all.iter().find(|receipt| receipt.queue != sent.queue) {
+        if let Some(wrong) = all.iter().find(|receipt| !can_be_from(self.record, self.case.reach, receipt)) {
             let queue = &self.record.queues.get(wrong.queue).name;
             let events = [("sent", sent.place), ("received", wrong.place)];
             self.add(report, Invariant::Phantom, &events, || format!("it was received from queue {queue}"));
@@ -169,7 +195,7 @@ impl Judge<'_, '_> {
     }
 
     /// I1: confirmed, its queue seen empty afterwards, and it came to no end that anybody knows. True: lost, or nobody can say.
-    fn lost(&self, report: &mut Report) -> bool {
+    fn lost(&self, claims: &mut Claims, report: &mut Report) -> bool {
         let Case { sent, receipts, astray, fates, .. } = self.case;
         if sent.answer != Answer::Confirmed || sent.in_tx {
             return false;
@@ -183,14 +209,23 @@ impl Judge<'_, '_> {
             return false;
         }
         let queue = self.record.queues.get(sent.queue);
-        let Some(&(drained_at, drained)) = queue.drained.last().filter(|(at, _)| *at >= sent.answer_at) else {
+        // Every queue where it can be was seen empty.
+        let seen_empty = |reached: &Reached| {
+            let since = if reached.queue == sent.queue { sent.answer_at } else { reached.at };
+            self.record.queues.get(reached.queue).drained.last().copied().filter(|(at, _)| *at >= since)
+        };
+        let empty: Option<Vec<(u64, Place)>> = self.case.reach.iter().map(seen_empty).collect();
+        let Some((drained_at, drained)) = empty.and_then(|empty| empty.into_iter().max()) else {
             report.totals.not_judged_for_loss += 1;
             return false;
         };
         if !sent.persistent && self.record.ended_between(queue.broker, sent.at, u64::MAX) {
             return false;
         }
-        if queue.lost_presettled(sent.at.saturating_sub(self.slack()), u64::MAX) {
+        let presettled = |reached: &Reached| {
+            self.record.queues.get(reached.queue).lost_presettled(sent.at.saturating_sub(self.slack()), u64::MAX)
+        };
+        if self.case.reach.iter().any(presettled) {
             return false;
         }
         // It may have gone to a place that nobody looked into.
@@ -211,6 +246,11 @@ impl Judge<'_, '_> {
             ("given back", ended),
             ("seen empty", drained),
         ];
+        if !self.case.removers.is_empty() {
+            // Whether there is room for it among what was removed is judged when all are known.
+            claims.miss(self.case, &events);
+            return true;
+        }
         self.add(report, Invariant::Lost, &events, || {
             if receipts.is_empty() {
                 "it was confirmed and never received, and its queue is empty".to_owned()
@@ -344,6 +384,8 @@ impl Judge<'_, '_> {
     fn stuck(&self, used: &mut [bool], report: &mut Report) {
         let Case { sent, receipts, astray, fates, .. } = self.case;
         let queue = self.record.queues.get(sent.queue);
+        // Of what was moved only as far as it stayed where it was.
+        let receipts = &receipts[..receipts.iter().position(|one| one.queue != sent.queue).unwrap_or(receipts.len())];
         if queue.gaps.is_empty() || sent.answer != Answer::Confirmed || sent.in_tx || sent.ttl || sent.delayed {
             return;
         }
@@ -372,6 +414,9 @@ impl Judge<'_, '_> {
         if !sent.persistent && self.record.ended_between(queue.broker, sent.at, until) {
             return;
         }
+        // An operator may have taken it out.
+        let taken = self.record.operations.first_on(sent.queue, ready.saturating_sub(self.slack()));
+        let until = until.min(taken.unwrap_or(u64::MAX));
         let first = queue.gaps.partition_point(|gap| gap.to <= ready);
         for (gap, used) in queue.gaps.iter().zip(used).skip(first).take_while(|(gap, _)| gap.from < until) {
             let (from, to) = (gap.from.max(ready + self.slack()), gap.to.min(until));

@@ -5,9 +5,13 @@
 mod accounting;
 mod bounds;
 mod brokers;
+mod browse;
+mod claims;
 mod consumers;
+mod explain;
 mod judge;
 mod messages;
+mod operators;
 mod order;
 mod place;
 mod queues;

@@ -17,16 +17,21 @@ pub(super) fn judge(record: &Record, report: &mut Report) {
         on_one_link(record, disorder, &mut scratch, report);
     }
     for producer in &record.messages.producers {
-        // By queue and priority: of the messages sent later, the delivery that was seen first.
-        let mut later: Map<(u32, u8), Receipt> = Seed::fixed(6).map();
+        // By queue to which they were sent, queue in which they were seen first, priority: of the messages sent later, the delivery that
+        // was seen first.
+        let mut later: Map<(u32, u32, u8), Receipt> = Seed::fixed(6).map();
         for sent in producer.sent.iter().rev() {
             if sent.in_tx || sent.delayed || sent.answer == Answer::Refused || record.queues.get(sent.queue).filtered {
                 continue;
             }
             record.messages.collect(sent.seen, &mut scratch);
-            let Some(&first) = scratch.iter().find(|receipt| receipt.queue == sent.queue) else { continue };
-            let Some(seen) = later.get_mut(&(sent.queue, sent.priority)) else {
-                later.insert((sent.queue, sent.priority), first);
+            let Some(&first) = scratch.first() else { continue };
+            if !record.operations.keeps_order(first.queue, sent.queue) {
+                continue;
+            }
+            let key = (sent.queue, first.queue, sent.priority);
+            let Some(seen) = later.get_mut(&key) else {
+                later.insert(key, first);
                 continue;
             };
             let overtaken = seen.at + record.options.slack_ns < first.from
@@ -49,6 +54,9 @@ fn on_one_link(record: &Record, disorder: &Disorder, scratch: &mut Vec<Receipt>,
     let (receipt, earlier) =
         (record.messages.receipts[disorder.receipt as usize], record.messages.receipts[disorder.earlier as usize]);
     let Some(sent) = record.messages.sent(message) else { return };
+    if !record.operations.keeps_order(receipt.queue, sent.queue) {
+        return;
+    }
     record.messages.collect(sent.seen, scratch);
     // Seen elsewhere before: it has come back to its place, and this is no first delivery.
     let came_back = scratch.iter().any(|other| {
@@ -68,7 +76,8 @@ fn on_one_link(record: &Record, disorder: &Disorder, scratch: &mut Vec<Receipt>,
 /// in order, and what was on its way to it went back unseen and unrecorded.
 fn maybe_unread(record: &Record, sent: &Sent, first: &Receipt, overtaker: &Receipt) -> bool {
     let slack = record.options.slack_ns;
-    record.queues.get(sent.queue).unread.iter().any(|unread| {
+    let here = [Some(sent.queue), Some(first.queue).filter(|queue| *queue != sent.queue)];
+    here.into_iter().flatten().flat_map(|queue| &record.queues.get(queue).unread).any(|unread| {
         unread.consumer != first.consumer
             && unread.attached_at <= overtaker.at + slack
             && unread.over_at + slack >= sent.at

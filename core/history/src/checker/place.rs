@@ -20,7 +20,8 @@ pub(super) fn judge(record: &Record, case: &Case<'_>, report: &mut Report) {
         let count = here.clone().count();
         let wanted = (Known { record, case, at: survey.at }).somewhere();
         report.looked_at(Invariant::Place, u64::from(wanted || count > 0));
-        if count == 1 || (count == 0 && !wanted) {
+        let astray = here.clone().find(|found| !may_be_in(record, case, found));
+        if (count == 1 && astray.is_none()) || (count == 0 && !wanted) {
             continue;
         }
         report.add(Invariant::Place, || {
@@ -34,9 +35,18 @@ pub(super) fn judge(record: &Record, case: &Case<'_>, report: &mut Report) {
                 events,
                 sentence: match count {
                     0 => "it was confirmed and not consumed, and it is in no queue of any broker".to_owned(),
+                    1 => format!("it is in {}, where it cannot be", places.join("")),
                     _ => format!("it is there {count} times: in {}", places.join(", ")),
                 },
             }
         });
     }
+}
+
+/// Whether it can have come there: its own queue, one to which it was moved, one of dead letters or expired messages.
+fn may_be_in(record: &Record, case: &Case<'_>, found: &Found) -> bool {
+    let name = &record.queues.get(found.queue).name;
+    let options = &record.options;
+    let aside = options.dead_letter_queues.contains(name) || options.expiry_queues.contains(name);
+    aside || case.reach.iter().any(|reached| reached.queue == found.queue)
 }

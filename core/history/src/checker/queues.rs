@@ -160,6 +160,11 @@ impl Queues {
         self.by_name.get(name).map(|index| &self.all[*index as usize])
     }
 
+    /// Its number.
+    pub(crate) fn number(&self, name: &str) -> Option<u32> {
+        self.by_name.get(name).copied()
+    }
+
     /// Everything is read: what is searched by time is put in its order, which the merge keeps only nearly.
     pub(crate) fn finish(&mut self) {
         for queue in &mut self.all {

@@ -3,8 +3,10 @@
 
 use super::Options;
 use super::brokers::Brokers;
+use super::browse::{Browsed, Browser};
 use super::consumers::{Consumers, Detached};
 use super::messages::{Answer, End, Messages, Place, Receipt, Sent, unseen};
+use super::operators::{Operations, What};
 use super::queues::{Queues, Reading, Unread};
 use crate::event::{BrokerChange, Event, Header, MessageId};
 use crate::report::Totals;
@@ -70,6 +72,10 @@ pub(crate) struct Record {
     pub(crate) consumers: Consumers,
     pub(crate) queues: Queues,
     pub(crate) brokers: Brokers,
+    pub(crate) operations: Operations,
+    pub(crate) browsers: BTreeMap<u32, Browser>,
+    /// In the order of each link.
+    pub(crate) browsed: Vec<Browsed>,
     pub(crate) surveys: Vec<Survey>,
     /// By message once all is read.
     pub(crate) found: Vec<Found>,
@@ -80,8 +86,8 @@ pub(crate) struct Record {
     pub(crate) unreadable: Vec<(Place, bool, u32)>,
     pub(crate) totals: Totals,
     pub(crate) transaction_events: u64,
-    /// The highest sequence that a link got, by (link, producer, priority).
-    highest: Map<(u32, u32, u8), (u64, u32)>,
+    /// The highest sequence that a link got, by (link, producer, queue to which it was sent, priority).
+    highest: Map<(u32, u32, u32, u8), (u64, u32)>,
     alive: Vec<u64>,
     /// The newest life of each process.
     newest: BTreeMap<String, u32>,
@@ -96,6 +102,9 @@ impl Record {
             consumers: Consumers::new(),
             queues: Queues::new(),
             brokers: Brokers::default(),
+            operations: Operations::default(),
+            browsers: BTreeMap::new(),
+            browsed: Vec::new(),
             surveys: Vec::new(),
             found: Vec::new(),
             gauges: 0,
@@ -191,7 +200,7 @@ impl Record {
             Event::SentRejected { message, .. } => self.answered(message, Answer::Refused, at, place),
             Event::SentUnknown { message } => self.answered(message, Answer::Unknown, at, place),
             Event::Attach { consumer, queue, presettled, filtered } => {
-                if self.consumers.find(consumer).is_some() {
+                if self.consumers.find(consumer).is_some() || self.browsers.contains_key(&consumer) {
                     return Err(format!("consumer {consumer} attaches again; each link has a number of its own"));
                 }
                 let queue = self.queues.index(queue, at);
@@ -350,6 +359,30 @@ impl Record {
                 self.found.push(Found { message, survey, place, queue });
                 Ok(())
             }
+            Event::Purge { operation, queue, deletes, messages } => {
+                let what = if deletes { What::Delete } else { What::Purge };
+                self.operation(operation, what, queue, messages, at, place)
+            }
+            Event::Move { operation, queue, target, messages } => {
+                let target = self.queues.index(target, at);
+                self.interrupt(target, at);
+                self.operation(operation, What::Move(target), queue, messages, at, place)
+            }
+            Event::Browser { consumer, queue } => {
+                let queue = self.queues.index(queue, at);
+                let browser = Browser { at, place, queue, file: file as u32 };
+                if self.consumers.find(consumer).is_some() || self.browsers.insert(consumer, browser).is_some() {
+                    return Err(format!("browser {consumer} attaches again; each link has a number of its own"));
+                }
+                Ok(())
+            }
+            Event::Browsed { message, consumer, crc_ok } => {
+                if self.browsers.get(&consumer).is_none_or(|browser| browser.file as usize != file) {
+                    return Err(format!("browser {consumer} has not attached here"));
+                }
+                self.browsed.push(Browsed { message, consumer, at, place, crc_ok });
+                Ok(())
+            }
             Event::Gauge { kind, target, value, most } => {
                 self.gauges += 1;
                 if value > most {
@@ -387,7 +420,25 @@ impl Record {
         let last = self.alive.iter().copied().max().unwrap_or(0);
         self.interrupt_all(Brokers::ALL, last);
         self.queues.finish();
+        self.operations.finish(&self.brokers, &self.queues);
         self.found.sort_by_key(|found| (found.message, found.survey, found.place));
+    }
+
+    fn operation(
+        &mut self,
+        id: u64,
+        what: What,
+        queue: &str,
+        messages: Option<u64>,
+        at: u64,
+        place: Place,
+    ) -> Result<(), String> {
+        let queue = self.queues.index(queue, at);
+        self.interrupt(queue, at);
+        match messages {
+            None => self.operations.begin(id, what, queue, at, place),
+            Some(messages) => self.operations.answer(id, what, queue, at, messages),
+        }
     }
 
     fn changed(&mut self, broker: u32, change: BrokerChange, at: u64) {
@@ -468,10 +519,10 @@ impl Record {
         }
         let index = self.messages.receive(message, receipt);
         let Some(sent) = self.messages.sent_mut(message) else { return };
-        if sent.queue != receipt.queue || sent.in_tx || sent.delayed {
+        if sent.in_tx || sent.delayed {
             return;
         }
-        let key = (receipt.consumer, message.producer, sent.priority);
+        let key = (receipt.consumer, message.producer, sent.queue, sent.priority);
         let highest = self.highest.entry(key).or_insert((message.sequence, index));
         if message.sequence > highest.0 {
             *highest = (message.sequence, index);

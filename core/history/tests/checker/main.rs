@@ -2,6 +2,7 @@
 
 mod binary;
 mod format;
+mod operators;
 mod planted;
 mod property;
 mod reference;
