@@ -16,6 +16,7 @@ cargo xtask crash --kills N | --power N | --flushes N | --planted [--seed S] [AR
   --planted      faults planted in the broker on purpose: each must be found, and a table says how
   --seed S       the first run's seed; by default another one each time
   --profile P    what is built; `release` by default
+  --faults       clients work through a TCP proxy that holds back, cuts and forgets their connections, beside the kills
   --record       adds what it came to to docs/durability-report.md
 
 Further arguments: `--per-run N`, `--keep`, `--dir DIR`, `--only-ours` (no foreign clients).
@@ -29,6 +30,10 @@ pub(crate) const POWER: &str = "power";
 pub(crate) const FLUSHES: &str = "flushes";
 /// And for faults on purpose.
 pub(crate) const PLANTED: &str = "planted";
+/// Kills of a run, if the harness is not told otherwise.
+pub(crate) const PER_RUN: u32 = 5;
+/// The harness's flag for faults of the network.
+pub(crate) const FAULTS: &str = "--faults";
 
 /// What a person asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -48,7 +53,8 @@ impl Wanted {
         for (verb, kind) in [(KILLS, "kills"), (POWER, "power cuts"), (FLUSHES, "failing flushes")] {
             if let Some(count) = command::take(&mut rest, &format!("--{verb}"))? {
                 let arguments = [vec![verb.to_owned(), "--count".to_owned(), count], rest].concat();
-                return Ok(Wanted { profile, record: record.then(|| kind.to_owned()), arguments });
+                let faults = if arguments.iter().any(|word| word == FAULTS) { " with faults" } else { "" };
+                return Ok(Wanted { profile, record: record.then(|| format!("{kind}{faults}")), arguments });
             }
         }
         match rest.iter().position(|word| word == "--planted") {
@@ -144,6 +150,9 @@ mod tests {
         let recorded = parse("--record --power 5").expect("a flag of ours");
         assert_eq!(recorded.record.as_deref(), Some("power cuts"));
         assert_eq!(recorded.arguments, ["power", "--count", "5"]);
+        let recorded = parse("--kills 400 --faults --record").expect("flags of ours");
+        assert_eq!(recorded.record.as_deref(), Some("kills with faults"));
+        assert_eq!(recorded.arguments, ["kills", "--count", "400", "--faults"]);
         assert!(parse("").is_err());
         assert!(parse("--kills").is_err());
         assert!(parse("--planted --record").is_err());

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// One step.
 pub(crate) struct Step {
@@ -333,8 +334,9 @@ fn stopped(context: &mut Context) -> Result<Outcome, String> {
     summary(finished)
 }
 
-/// Kills, power cuts and failing flushes of the crash step: a campaign makes more.
-const DEATHS: [(&str, u32); 3] = [(crash::KILLS, 20), (crash::POWER, 5), (crash::FLUSHES, 5)];
+/// Kills, power cuts and failing flushes of the crash step, each with more flags: a campaign makes more.
+const DEATHS: [(&str, u32, &[&str]); 4] =
+    [(crash::KILLS, 10, &[]), (crash::KILLS, 10, &[crash::FAULTS]), (crash::POWER, 5, &[]), (crash::FLUSHES, 5, &[])];
 
 fn killed(context: &mut Context) -> Result<Outcome, String> {
     let built = context.built(&["packhorse", "packhorse-crash", "packhorse-interop"])?;
@@ -342,10 +344,17 @@ fn killed(context: &mut Context) -> Result<Outcome, String> {
     let (harness, package, broker) = (harness.to_owned(), package.to_owned(), built.program("packhorse")?.0.to_owned());
     context.record.started.insert(package);
     let mut sum = Outcome::default();
-    for (verb, count) in DEATHS {
+    // Runs of both kinds of kills have seeds that follow each other, so that foreign clients take part in one of them.
+    let seeded = context.passed_on.iter().any(|argument| argument == "--seed");
+    let mut seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() % 1_000_000_000;
+    for (verb, count, flags) in DEATHS {
         let mut command = crash::deaths(verb, &harness, &broker, &context.root, count);
-        command.arg("--dir").arg(context.metadata.target.join("crash")).args(&context.passed_on);
-        let finished = command::run(&mut command, &context.logs, &format!("crash-{verb}"))?;
+        command.arg("--dir").arg(context.metadata.target.join("crash")).args(flags).args(&context.passed_on);
+        if !seeded {
+            command.args(["--seed", &seed.to_string()]);
+            seed += u64::from(count.div_ceil(crash::PER_RUN));
+        }
+        let finished = command::run(&mut command, &context.logs, &format!("crash-{verb}{}", flags.concat()))?;
         show_lines(&finished.output);
         let Outcome { passed, skipped, .. } = crash::outcome(finished)?;
         sum.passed += passed;

@@ -14,7 +14,9 @@ mod pair;
 mod peer;
 pub mod planted;
 pub mod power;
+pub mod proxy;
 mod random;
+mod short;
 mod wire;
 
 pub use books::{Books, Receipt};
@@ -23,4 +25,5 @@ pub use load::{Consumer, Producer};
 pub use pair::Pair;
 pub use peer::{Heard, OPEN, Peer};
 pub use random::Random;
+pub use short::Short;
 pub use wire::{Broken, Wire};

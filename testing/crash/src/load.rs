@@ -13,7 +13,7 @@ use std::time::Duration;
 /// How long a turn waits when nothing comes, so that a wish to stop is seen.
 const TURN: Duration = Duration::from_millis(20);
 
-fn misuse(misuse: Misuse) -> Broken {
+pub(crate) fn misuse(misuse: Misuse) -> Broken {
     Broken::Refused(misuse.to_string())
 }
 
@@ -158,7 +158,7 @@ impl Consumer {
 }
 
 /// Whose message it is, and its delivery-count.
-fn read(message: &[u8]) -> Result<(u32, u64, u32), String> {
+pub(crate) fn read(message: &[u8]) -> Result<(u32, u64, u32), String> {
     let view = MessageView::parse(message, &Limits::default()).map_err(|e| format!("not a message: {e}"))?;
     let data = view.body().find_map(|section| match section {
         packhorse_client_core::BodySection::Data(bytes) => Some(bytes),

@@ -57,6 +57,9 @@ struct Kills {
     /// No run with foreign clients; otherwise one in four
     #[arg(long)]
     only_ours: bool,
+    /// Clients work through a proxy that disturbs their connections
+    #[arg(long)]
+    faults: bool,
     /// Writes what it came to into this file too, as JSON
     #[arg(long)]
     report: Option<PathBuf>,
@@ -68,9 +71,8 @@ fn main() -> ExitCode {
         Verb::Power(options) => power(&options),
         Verb::Flushes(options) => flushes(&options),
         // What foreign clients see is found in the other runs.
-        Verb::Planted(options) => {
-            campaign(&Kills { only_ours: true, ..options }, "--planted").and_then(|campaign| planted::run(&campaign))
-        }
+        Verb::Planted(options) => campaign(&Kills { only_ours: true, faults: false, ..options }, "--planted")
+            .and_then(|campaign| planted::run(&campaign)),
         Verb::Producer(options) => harness::produce(&options).map(|()| true),
         Verb::Consumer(options) => harness::consume(&options).map(|()| true),
     };
@@ -113,6 +115,7 @@ fn campaign(options: &Kills, flag: &str) -> Result<Campaign, String> {
         seed,
         kills: options.count,
         kills_per_run: options.per_run,
+        faults: options.faults,
         keep: options.keep,
         command: format!("cargo xtask crash {flag}"),
     })

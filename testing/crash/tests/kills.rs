@@ -15,6 +15,7 @@ fn campaign(dir: &Path, seed: u64, kills: u64) -> Campaign {
         seed,
         kills,
         kills_per_run: 2,
+        faults: false,
         keep: false,
         command: "cargo xtask crash --kills".into(),
     }

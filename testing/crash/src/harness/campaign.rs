@@ -1,5 +1,6 @@
 //! Runs, one after the other, until enough kills count; what they came to together.
 
+use super::network::Hits;
 use super::plan::{Clients, Plan, is_foreign};
 use super::process::{Death, Setup};
 use super::run::{self, Outcome};
@@ -12,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Of the persistent messages that were confirmed, so many of a hundred must have been judged for loss.
 const JUDGED_LEAST: u64 = 95;
+/// With faults of the network, each kind must hit once in so many kills: 20 times in 400.
+const KILLS_EACH: u64 = 20;
 /// Kills may be repeated: so many are made at most for each that is to count.
 const MADE_MOST: u64 = 3;
 
@@ -34,6 +37,8 @@ pub struct Campaign {
     pub kills: u64,
     /// Kills of a run.
     pub kills_per_run: u32,
+    /// Clients work through a proxy that disturbs their connections.
+    pub faults: bool,
     /// Folders of runs stay.
     pub keep: bool,
     /// The command that makes these runs again, up to its numbers.
@@ -63,6 +68,8 @@ pub struct Verdict {
     pub dead_letters: u64,
     /// Processes stopped and continued.
     pub pauses: u64,
+    /// What the network did, where that was asked for.
+    pub hits: Option<Hits>,
     /// Brokers killed before they were ready.
     pub killed_starting: u64,
     /// Brokers stopped in order, the last of each run aside.
@@ -106,6 +113,9 @@ impl Verdict {
         self.redelivered += tally.redelivered;
         self.dead_letters += outcome.dead_letters;
         self.pauses += outcome.pauses;
+        if let Some(hits) = &mut self.hits {
+            hits.add(&outcome.hits);
+        }
         self.killed_starting += outcome.killed_starting;
         self.stopped += outcome.stopped;
         self.checkpoints += outcome.checkpoints;
@@ -148,6 +158,9 @@ impl fmt::Display for Verdict {
             self.checkpoints_under_way,
             self.large_files
         )?;
+        if let Some(hits) = &self.hits {
+            writeln!(f, "faults of the network while work was in flight: {hits}")?;
+        }
         let violations: u64 = self.violated.iter().map(|(_, count)| count).sum();
         write!(
             f,
@@ -172,7 +185,8 @@ impl fmt::Display for Verdict {
 impl Campaign {
     /// Makes the runs; prints a line for each. Err: the harness itself fails, a sentence.
     pub fn run(&self, death: &mut dyn Death) -> Result<Verdict, String> {
-        let mut verdict = Verdict { word: death.word(), seed: self.seed, ..Verdict::default() };
+        let hits = self.faults.then(Hits::default);
+        let mut verdict = Verdict { word: death.word(), seed: self.seed, hits, ..Verdict::default() };
         let begin = Instant::now();
         let mut seed = self.seed;
         while verdict.counted < self.kills {
@@ -196,6 +210,11 @@ impl Campaign {
             }
             seed += 1;
         }
+        if verdict.is_clean() {
+            verdict.broken = blind(&verdict, self.kills);
+            verdict.evidence = verdict.broken.first().cloned();
+            verdict.broken.iter().for_each(|broken| println!("  {broken}"));
+        }
         Ok(verdict)
     }
 
@@ -213,7 +232,8 @@ impl Campaign {
             Some(words) if is_foreign(seed) => Clients::Foreign(words.clone()),
             _ => Clients::Ours(self.program.clone()),
         };
-        let plan = Plan::new(seed, kills, clients);
+        let mut plan = Plan::new(seed, kills, clients);
+        plan.faults = self.faults;
         let [amqp, http] = Setup::free_ports(seed)?;
         let mut setup = Setup {
             bin: self.bin.clone(),
@@ -233,7 +253,8 @@ impl Campaign {
 
     fn replay(&self, seed: u64) -> String {
         let commit = commit().unwrap_or_else(|| "unknown".to_owned());
-        format!("{} {} --seed {seed}   (commit {commit})", self.command, self.kills_per_run)
+        let faults = if self.faults { " --faults" } else { "" };
+        format!("{} {}{faults} --seed {seed}   (commit {commit})", self.command, self.kills_per_run)
     }
 
     fn explain(&self, outcome: &Outcome, verdict: &Verdict, folder: &Path) {
@@ -248,6 +269,19 @@ impl Campaign {
         println!("  histories, logs and data: {}", folder.display());
         println!("  again: {}", verdict.replay.as_deref().unwrap_or_default());
     }
+}
+
+/// Faults that hit too seldom for so many kills, a sentence each.
+fn blind(verdict: &Verdict, kills: u64) -> Vec<String> {
+    let Some(hits) = &verdict.hits else { return Vec::new() };
+    let least = match kills {
+        // One run alone, to do it again.
+        0..10 => 0,
+        kills => (kills / KILLS_EACH).max(1),
+    };
+    let all = hits.each().chain([("pause", verdict.pauses)]);
+    let seldom = all.filter(|(_, hits)| *hits < least);
+    seldom.map(|(kind, hits)| format!("blind: `{kind}` hit {hits} times, not {least}")).collect()
 }
 
 /// The commit of the sources, if git knows it.
@@ -268,8 +302,9 @@ fn describe(outcome: &Outcome, verdict: &Verdict, elapsed: Duration) -> String {
         })
         .collect();
     let confirmed = outcome.report.as_ref().map_or(0, |report| report.totals.confirmed);
+    let faults = if verdict.hits.is_some() { format!("{} faults hit, ", outcome.hits.sum()) } else { String::new() };
     format!(
-        "run {}{}: in flight {}; {confirmed} confirmed, {} dead letters, {} checkpoints, {:.1} s: {}; {} counted after {:.0} s",
+        "run {}{}: in flight {}; {faults}{confirmed} confirmed, {} dead letters, {} checkpoints, {:.1} s: {}; {} counted after {:.0} s",
         outcome.seed,
         if outcome.foreign { " (foreign clients)" } else { "" },
         flights.join(" "),
@@ -298,6 +333,7 @@ mod tests {
             seed: 7,
             kills: 20,
             kills_per_run: 5,
+            faults: false,
             keep: false,
             command: "cargo xtask crash --kills".into(),
         }
@@ -307,6 +343,21 @@ mod tests {
     fn the_line_that_does_it_again_has_seed_and_commit() {
         let line = campaign().replay(9);
         assert!(line.starts_with("cargo xtask crash --kills 5 --seed 9   (commit "), "{line}");
+        let line = Campaign { faults: true, ..campaign() }.replay(9);
+        assert!(line.starts_with("cargo xtask crash --kills 5 --faults --seed 9   (commit "), "{line}");
+    }
+
+    #[test]
+    fn a_campaign_whose_network_did_little_is_blind() {
+        let mut verdict = Verdict { pauses: 20, ..Verdict::default() };
+        assert!(blind(&verdict, 400).is_empty(), "nothing was asked of the network");
+        verdict.hits = Some(Hits::default());
+        assert!(blind(&verdict, 5).is_empty(), "one run is done again");
+        let seldom = blind(&verdict, 400);
+        assert_eq!((seldom.len(), seldom[0].as_str()), (10, "blind: `blackhole to broker` hit 0 times, not 20"));
+        verdict.pauses = 19;
+        assert_eq!(blind(&verdict, 400).len(), 11);
+        assert_eq!(blind(&verdict, 20).len(), 10);
     }
 
     fn outcome(kills: &[u64], confirmed_persistent: u64) -> Outcome {

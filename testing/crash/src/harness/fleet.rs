@@ -8,6 +8,7 @@ use super::process::{Setup, tail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -41,9 +42,9 @@ pub(super) struct Sums {
 }
 
 impl Fleet {
-    /// Starts all of them; their histories go to `<dir>/history`.
-    pub(super) fn start(plan: &Plan, setup: &Setup) -> Result<Fleet, String> {
-        let flow = setup.dir.join("flow");
+    /// Starts all of them, each connected to its own address; their histories go to `<dir>/history`.
+    pub(super) fn start(plan: &Plan, setup: &Setup, to: impl Fn(usize) -> SocketAddr) -> Result<Fleet, String> {
+        let flow = setup.flow();
         let history = setup.dir.join("history");
         let board = Board::make(&flow, PRODUCERS + CONSUMERS).map_err(|e| format!("{}: {e}", flow.display()))?;
         let mut fleet = Fleet { clients: Vec::new(), board };
@@ -53,7 +54,7 @@ impl Fleet {
             let log = setup.dir.join(format!("{name}.log"));
             let stderr = File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
             let mut command = plan.client(role);
-            command.args(["--number", &number.to_string(), "--to", &setup.amqp.to_string()]);
+            command.args(["--number", &number.to_string(), "--to", &to(number).to_string()]);
             command.args(["--run", &plan.run.to_string(), "--seed", &plan.client_seed(number).to_string()]);
             command.arg("--history").arg(history.join(format!("{name}.jsonl"))).arg("--flow").arg(&flow);
             command.args(["--queue", &plan.queues_of(nth).join(",")]);

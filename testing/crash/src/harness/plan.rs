@@ -41,6 +41,8 @@ pub struct Plan {
     pub shards: Vec<u16>,
     /// Milliseconds that the broker lives once enough is in flight: from, to.
     pub life_ms: (u64, u64),
+    /// Clients work through a proxy that disturbs their connections.
+    pub faults: bool,
     clients: Clients,
 }
 
@@ -73,6 +75,7 @@ impl Plan {
             settings,
             shards,
             life_ms: (50, 2_000),
+            faults: false,
             clients,
         }
     }

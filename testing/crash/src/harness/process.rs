@@ -124,6 +124,11 @@ impl Setup {
         entries.filter_map(Result::ok).filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file())).count() as u64
     }
 
+    /// The figures that clients show.
+    pub(super) fn flow(&self) -> PathBuf {
+        self.dir.join("flow")
+    }
+
     /// Where all lives write their log.
     pub fn log(&self) -> PathBuf {
         self.dir.join("broker.log")

@@ -28,10 +28,12 @@ impl Verdict {
             runs => format!("{}–{}", self.seed, self.seed + runs - 1),
         };
         let found: Vec<&String> = self.evidence.iter().filter(|_| !self.is_clean()).collect();
+        let mut faults = vec![("pause", self.pauses)];
+        faults.extend(self.hits.iter().flat_map(|hits| hits.each()));
         json!({
             "seeds": seeds,
             "counts": counts,
-            "faults": [("pause", self.pauses)],
+            "faults": faults,
             "violations": violations + self.broken.len() as u64,
             "found": found,
         })
@@ -49,6 +51,7 @@ impl Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::Hits;
 
     #[test]
     fn the_report_has_everything_that_is_kept() {
@@ -57,6 +60,9 @@ mod tests {
         assert_eq!(clean["counts"][0], json!(["kills counted", 5]));
         assert_eq!(clean["faults"], json!([["pause", 4]]));
         assert_eq!(clean["found"], json!([]));
+        let disturbed = Verdict { hits: Some(Hits::default()), ..Verdict::default() }.report();
+        assert_eq!(disturbed["faults"].as_array().map(Vec::len), Some(11));
+        assert_eq!(disturbed["faults"][3], json!(["reset", 0]));
         let broken = vec!["it ended".to_owned()];
         let broken = Verdict { runs: 1, broken, evidence: Some("it ended".into()), ..Verdict::default() }.report();
         assert_eq!((broken["seeds"].as_str(), broken["violations"].as_u64()), (Some("0"), Some(1)));

@@ -7,7 +7,8 @@ use super::clock::{now_ns, pause};
 use super::dead_letters;
 use super::diary::Diary;
 use super::fleet::{Fleet, Sums, histories};
-use super::plan::Plan;
+use super::network::{Hits, Network};
+use super::plan::{CONSUMERS, PRODUCERS, Plan};
 use super::process::{Broker, Death, Setup, tail};
 use super::tally::Tally;
 use crate::Random;
@@ -44,6 +45,8 @@ pub struct Outcome {
     pub dead_letters: u64,
     /// Processes stopped and continued.
     pub pauses: u64,
+    /// What the network did.
+    pub hits: Hits,
     /// Brokers killed before they were ready.
     pub killed_starting: u64,
     /// Brokers stopped in order.
@@ -91,6 +94,8 @@ struct Run<'a> {
     death: &'a mut dyn Death,
     diary: Diary,
     fleet: Fleet,
+    /// While there are faults of the network, and the proxy after that.
+    network: Option<Network>,
     random: Random,
     killed_at: Vec<u64>,
     outcome: Outcome,
@@ -107,13 +112,21 @@ pub fn run(plan: &Plan, mut setup: Setup, death: &mut dyn Death) -> Result<Outco
     setup.settings.extend(plan.settings.iter().cloned());
     let diary = Diary::begin(&dir.join("coordinator.jsonl"), "coordinator", plan.run)?;
     let canary = Canary::start(&setup.dir, plan.run)?;
-    let fleet = Fleet::start(plan, &setup)?;
+    let clients = PRODUCERS + CONSUMERS;
+    let mut network = if plan.faults { Some(Network::open(setup.amqp, clients)?) } else { None };
+    let to = |client| network.as_ref().map_or(setup.amqp, |network| network.door(client));
+    let fleet = Fleet::start(plan, &setup, to)?;
+    if let Some(network) = &mut network {
+        let names = (0..clients).map(|client| fleet.name(client).to_owned()).collect();
+        network.disturb(&dir, plan.run, plan.seed ^ 0x6e65_7477, names, &setup.flow())?;
+    }
     let mut run = Run {
         plan,
         setup,
         death,
         diary,
         fleet,
+        network,
         random: Random::new(plan.seed ^ 0x6b69_6c6c),
         killed_at: Vec::new(),
         outcome: Outcome { seed: plan.seed, foreign: plan.foreign(), ..Outcome::default() },
@@ -121,6 +134,7 @@ pub fn run(plan: &Plan, mut setup: Setup, death: &mut dyn Death) -> Result<Outco
     if let Err(broken) = run.work() {
         run.outcome.broken.push(broken);
     }
+    run.calm()?;
     run.outcome.checkpoints = Checkpoints::look(&run.setup.data).newest;
     let Run { fleet, mut outcome, killed_at, setup, death, .. } = run;
     // Whoever still runs is killed: their files are what they are.
@@ -298,8 +312,17 @@ impl Run<'_> {
         Err(format!("a stop in order ended with {status}: {}", tail(&self.setup.log())))
     }
 
+    /// The network does nothing more on purpose, and nothing is under way on old connections.
+    fn calm(&mut self) -> Result<(), Broken> {
+        if let Some(network) = &mut self.network {
+            self.outcome.hits = network.calm()?;
+        }
+        Ok(())
+    }
+
     /// Drains everything, with quiet readings before and after.
     fn finish(&mut self, broker: &Broker) -> Result<(), Broken> {
+        self.calm()?;
         self.fleet.end_producers(PATIENCE)?;
         self.fleet.hold_consumers(PATIENCE)?;
         self.quiet(broker)?;
