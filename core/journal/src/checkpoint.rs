@@ -15,6 +15,7 @@ use crate::record::{self, Ranges, close, open, put_head, put_key, put_overlay, p
 use crate::segment::{READS, VERSION};
 use crate::tally::Tally;
 use packhorse_model::{EntryKey, LargeId, QueueId, Sequence};
+use packhorse_store::Blame;
 use std::ops::Bound;
 
 const MAGIC: &[u8; 8] = b"phCHECKP";
@@ -254,7 +255,7 @@ fn numbers(r: &mut Reader<'_>, flags: u8) -> Result<Note, Malformed> {
     let (deliveries, attempts) = (r.u32()?, r.u32()?);
     let suspect = if flags & SUSPECT != 0 {
         let (crashes, marked, at_ms) = (r.u32()?, r.u32()?, r.u64()?);
-        Some(Box::new(Suspect { crashes, marked_ms: (marked != 0).then_some(at_ms) }))
+        Some(Box::new(Suspect { blame: Blame(crashes), marked_ms: (marked != 0).then_some(at_ms) }))
     } else {
         None
     };
@@ -275,7 +276,7 @@ fn put_numbers(out: &mut Vec<u8>, note: &Note) {
     put_u32(out, note.deliveries);
     put_u32(out, note.attempts);
     if let Some(suspect) = &note.suspect {
-        put_u32(out, suspect.crashes);
+        put_u32(out, suspect.blame.0);
         put_u32(out, u32::from(suspect.marked_ms.is_some()));
         put_u64(out, suspect.marked_ms.unwrap_or(0));
     }
@@ -528,7 +529,7 @@ mod tests {
     use crate::record::{Encoded, End, start_meta};
     use bytes::Bytes;
     use packhorse_model::{ContentFormat, DeadLetter, Head, HeadFlags, Overlay, QueueName, QueueSettings, Reason};
-    use packhorse_store::{BLAME_MS, Batch, Load, Op, RESERVE, Recovered, Stored as Content};
+    use packhorse_store::{BLAME_MS, Batch, Load, Op, PASSED, RESERVE, Recovered, Stored as Content};
     use std::collections::BTreeMap;
 
     /// Broker time of crashes, ms.
@@ -635,7 +636,8 @@ mod tests {
                 }
                 88..92 => {
                     let first = entry.sequence.saturating_sub(self.below(40));
-                    let at_ms = [0, CRASH_MS - BLAME_MS + 1][self.below(4).min(1) as usize];
+                    let young = CRASH_MS - BLAME_MS + 1;
+                    let at_ms = [0, young | PASSED, young][self.below(8).min(2) as usize];
                     batch.push(Op::ExactMark { queue: entry.queue, first, last: entry.sequence, at_ms });
                 }
                 92..94 => batch.push(Op::QueueChange { id: entry.queue, settings: self.settings() }),
@@ -735,7 +737,7 @@ mod tests {
 
     #[test]
     fn a_checkpoint_and_the_blocks_behind_it_are_the_whole_log() {
-        let (mut moved, mut noted, mut between, mut crashes) = (0, 0, 0, [0; 3]);
+        let (mut moved, mut noted, mut between, mut crashes, mut passed) = (0, 0, 0, [0; 3], 0);
         for seed in 0..400 {
             let mut history = History { draw: Draw::new(seed), next: BTreeMap::new(), live: Vec::new(), queues: 0 };
             let mut all: Vec<Block> = (0..40).map(|n| history.block(n)).collect();
@@ -777,7 +779,8 @@ mod tests {
                 if let Recovered::Entry(entry) = thing
                     && let Some(n) = entry.suspect
                 {
-                    crashes[n as usize] += 1;
+                    crashes[(n.crashes() as usize).min(2)] += 1;
+                    passed += u64::from(n.passed() > 0);
                 }
             }
             let again = fold(next_queue, &items, &all[..covered], &all[covered..]);
@@ -795,8 +798,8 @@ mod tests {
         }
         assert!(moved > 100 && noted > 1000 && between > 1000, "{moved} {noted} {between}");
         assert!(
-            crashes[0] > 500 && crashes[1] > 30 && crashes[2] > 0,
-            "suspects that were blamed so often: {crashes:?}"
+            crashes[0] > 500 && crashes[1] > 30 && crashes[2] > 0 && passed > 0,
+            "suspects that were blamed so often: {crashes:?}, and that passed: {passed}"
         );
     }
 

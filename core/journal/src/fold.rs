@@ -9,7 +9,7 @@ use crate::index::{Facts, Index, Marks, Note, Place, Stored, Suspect};
 use crate::line::{Item, Line};
 use crate::record::{End, Record, Records, Where};
 use packhorse_model::{Content, EntryKey, Head, LargeId, Overlay, QueueId, QueueName, Resident, Sequence};
-use packhorse_store::{BLAME_MS, Recovered, RecoveredEntry};
+use packhorse_store::{Recovered, RecoveredEntry};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug)]
@@ -38,9 +38,7 @@ impl Folded {
             (End::Crash(_), None) if !marked => {}
             (End::Crash(_), suspect @ None) => *suspect = Some(Box::default()),
             (End::Crash(at_ms), Some(suspect)) => {
-                let to_blame = suspect.marked_ms.is_some_and(|marked| at_ms.saturating_sub(marked) < BLAME_MS);
-                suspect.crashes = if to_blame { suspect.crashes.saturating_add(1) } else { 0 };
-                suspect.marked_ms = None;
+                suspect.blame = suspect.blame.after_crash(suspect.marked_ms.take(), at_ms);
             }
         }
     }
@@ -384,7 +382,7 @@ impl Fold {
                     Stored::Body { length, .. } => (Content::Body(Resident { buffer: 0, offset: 0, length }), None),
                     Stored::Large { id, length } => (Content::Large { id, length }, Some((id, length))),
                 };
-                let crashes = suspect.as_ref().map(|suspect| suspect.crashes);
+                let blame = suspect.as_ref().map(|suspect| suspect.blame);
                 let noted = moved || deliveries > 0 || attempts > 0 || overlay.is_some();
                 let note = noted.then(|| {
                     let head = moved.then_some(head);
@@ -398,7 +396,7 @@ impl Fold {
                     content,
                     deliveries,
                     attempts,
-                    suspect: crashes,
+                    suspect: blame,
                     overlay,
                 })));
             }

@@ -9,7 +9,7 @@ use crate::line::{Item, Line};
 use crate::record::{Record, Records, Where};
 use crate::tally::Tally;
 use packhorse_model::{EntryKey, Head, LargeId, Map, Overlay, QueueId, QueueName, QueueSettings, Seed, Sequence};
-use packhorse_store::{BLAME_MS, Load};
+use packhorse_store::{BLAME_MS, Blame, Load, PASSED};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 
@@ -93,8 +93,7 @@ pub(crate) struct Note {
 /// An entry that may have been with a consumer when the process died, and has not come back from a delivery since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Suspect {
-    /// In how many crashes in a row it had just been dispatched under a mark of its own.
-    pub(crate) crashes: u32,
+    pub(crate) blame: Blame,
     /// Broker time of that mark in this run, ms.
     pub(crate) marked_ms: Option<u64>,
 }
@@ -337,7 +336,7 @@ impl Index {
                     }
                 }
                 Record::ExactMark { queue, first, last, at_ms } => {
-                    self.young_marks.add(at_ms);
+                    self.young_marks.add(at_ms & !PASSED);
                     let notes = self.queues.get_mut(&queue).map(|queue| queue.notes.range_mut(first..=last));
                     for suspect in notes.into_iter().flatten().filter_map(|(_, note)| note.suspect.as_mut()) {
                         suspect.marked_ms = Some(at_ms);

@@ -8,7 +8,9 @@ use packhorse_model::{
     Content, ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, Now, Overlay, QueueId, QueueName,
     QueueSettings, Reason, ShardId,
 };
-use packhorse_store::{Batch, Event, LargeOp, Load, LoadLarge, Op, RESERVE, Recovered, RecoveredEntry, Store, Stored};
+use packhorse_store::{
+    Batch, Blame, Event, LargeOp, Load, LoadLarge, Op, RESERVE, Recovered, RecoveredEntry, Store, Stored,
+};
 
 /// What this version makes of [`history`].
 const FILES: [(FileName, &[u8]); 5] = [
@@ -214,7 +216,7 @@ fn check(sim: Sim, run: u64, marked: (u32, Option<u32>)) {
         queue(A, "orders", run * RESERVE),
         queue(B, "graveyard", (run + 2) * RESERVE),
         Recovered::NextQueueId(QueueId(4)),
-        entry(A, 2, 4, Some(6), marked.1, (marked.0, 2), None),
+        entry(A, 2, 4, Some(6), marked.1.map(Blame), (marked.0, 2), None),
         entry(A, 4, 9, Some(6), None, (0, 0), None),
         entry(A, 5, 4, None, None, (0, 0), None),
         entry(B, 0, 4, Some(6), None, (4, 4), Some(overlay())),

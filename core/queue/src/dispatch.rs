@@ -73,22 +73,22 @@ impl Queue {
     }
 
     fn offer(&mut self, index: u32, turn: &mut Turn<'_>, out: &mut Vec<Effect>) -> Offer {
-        if self.suspects.wait() {
-            return Offer::Nothing;
-        }
         for level in (0..10u8).rev() {
             let Some((sequence, place)) = self.candidate(index, level) else { continue };
             let (sequence, place) = self.perhaps_swapped(level, sequence, place);
             let slot = self.list(level).slot(place);
             let (held, persistent) = (slot.packed.has(Flag::Held), slot.packed.persistent());
             let (resident, history) = (slot.packed.resident(turn.oldest_resident), slot.packed.history);
+            let suspect = self.suspected(sequence, history);
+            if self.suspects.wait() && self.others_first(level, sequence, suspect, turn) {
+                return Offer::Nothing;
+            }
             if held {
                 if self.held_by(turn) {
                     turn.batch.require_flush();
                 }
                 return Offer::Nothing;
             }
-            let suspect = self.suspected(sequence, history);
             if !resident {
                 self.load(level, sequence, out);
             }

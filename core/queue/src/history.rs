@@ -28,8 +28,9 @@ pub(crate) struct History {
     next: u32,
     pub(crate) level: u8,
     pub(crate) doubt: Doubt,
-    /// Of a suspect: in how many crashes in a row it had just been dispatched.
+    /// Of a suspect: crashes in a row that came right after its dispatch, and those that came when it had passed.
     pub(crate) crashes: u8,
+    pub(crate) passed: u8,
     /// When its mark became durable, seconds.
     pub(crate) marked_s: u32,
     pub(crate) overlay: Option<Box<Overlay>>,
@@ -72,6 +73,7 @@ impl Histories {
             level,
             doubt: Doubt::No,
             crashes: 0,
+            passed: 0,
             marked_s: 0,
             overlay: None,
         };

@@ -171,11 +171,11 @@ impl Queue {
 
     /// The monotonic time, µs, at which [`Queue::dispatch`] has something to do even if nothing else happens.
     pub fn next_deadline(&self) -> Option<u64> {
-        let alone = self.suspects.next_deadline();
+        let probation = self.suspects.next_deadline();
         if self.doomed.is_empty() {
-            return alone;
+            return probation;
         }
-        self.doomed.values().filter_map(|d| d.retry_at_us).chain(alone).min()
+        self.doomed.values().filter_map(|d| d.retry_at_us).chain(probation).min()
     }
 
     /// Its figures.
@@ -375,8 +375,8 @@ impl Queue {
             let h = self.histories.get_mut(history);
             (h.deliveries, h.attempts, h.overlay) = (deliveries, attempts, overlay);
             packed.history = history;
-            if let Some(crashes) = suspect {
-                self.recovered_suspect(level, sequence, history, crashes);
+            if let Some(blame) = suspect {
+                self.recovered_suspect(level, sequence, history, blame);
             }
         }
         self.counts.recovered(packed.length());
@@ -409,7 +409,7 @@ impl Queue {
                 let h = self.histories.get_mut(history);
                 h.deliveries = h.deliveries.saturating_add(transition.deliveries);
                 h.attempts = h.attempts.saturating_add(transition.attempts);
-                (h.doubt, h.crashes) = (Doubt::No, 0);
+                (h.doubt, h.crashes, h.passed) = (Doubt::No, 0, 0);
                 if stored && persistent {
                     slot.packed.set(Flag::Held, true);
                     self.held.push_back((turn.ticket, level, sequence));

@@ -2,8 +2,9 @@
 //! again (`docs/decisions/0010-poison-guard.md`).
 //!
 //! Must not know: how a crash is told from a stop, or which crash an entry is blamed for; the store does. A suspect is dispatched
-//! only under a mark that names it, until it has come back from one delivery. One that was blamed before goes alone, so that
-//! the next crash is blamed on nobody else.
+//! only under a mark that names it, until it has come back from one delivery. Those that were blamed once go in small groups, each on
+//! probation while all others wait, and one that was blamed twice goes alone; so the next crash is blamed on few, and the one after
+//! that on one.
 
 use crate::entry::{Event, State};
 use crate::history::NONE;
@@ -14,15 +15,25 @@ use crate::relocate::BROKEN;
 use crate::slot::Flag;
 use alloc::vec::Vec;
 use packhorse_model::{Reason, Sequence};
-use packhorse_store::Op;
+use packhorse_store::{Blame, Op, PASSED};
 
 /// Crashes in a row after which an entry goes to the dead-letter queue.
 pub const CRASHES: u32 = 3;
 
-/// How long a suspect that was blamed before keeps all others waiting at most, while its consumer says nothing, µs. A client
-/// that settles hundreds at once gets them at this pace, and a consumer with credit gets what is ready within a second (I9 of the
-/// checker).
-pub const ALONE_US: u64 = 100_000;
+/// How long suspects that were blamed before keep all others waiting at most, while their consumers say nothing, µs; then they have
+/// passed. A client that settles hundreds at once gets them at this pace.
+pub const PROBATION_US: u64 = 100_000;
+
+/// The same for one that had passed when the next crash came: perhaps it takes longer. (A consumer with credit gets what is ready
+/// within a second, I9 of the checker.)
+pub const LONG_PROBATION_US: u64 = 400_000;
+
+/// One that had passed in so many crashes in a row does not pass any more: each crash within ten seconds is blamed on it.
+pub const PASSES: u32 = 2;
+
+/// Most suspects on probation together, which were blamed once. About as many as there are groups when a thousand were blamed, so
+/// that to look through the groups and through one group takes about as long.
+pub const GROUP: usize = 32;
 
 /// A mark that was durable so long ago, seconds, no longer tells when its suspect is dispatched: it is marked again.
 const FRESH_S: u32 = 2;
@@ -49,8 +60,14 @@ pub(crate) struct Suspects {
     pub(crate) below: Sequence,
     /// Those that go to the dead-letter queue, until the queue is dispatched for the first time.
     condemned: Vec<(u8, Sequence)>,
-    /// The one that is with a consumer while all others wait, and until when.
-    alone: Option<(u8, Sequence, u64)>,
+    /// Those that were blamed before and were marked last, together.
+    group: Vec<(u8, Sequence)>,
+    /// Of these, those that are with consumers and have not passed: level, number, when they were given in broker time, ms.
+    out: Vec<(u8, Sequence, u64)>,
+    /// When they may pass, monotonic µs.
+    until_us: u64,
+    /// That time has come. As long as nothing else goes, they do not pass: there is nobody else to blame.
+    over: bool,
 }
 
 impl Suspects {
@@ -59,31 +76,37 @@ impl Suspects {
         self.below > 0
     }
 
-    /// Whether all wait for one.
+    /// Whether all others wait for some on probation.
     pub(crate) fn wait(&self) -> bool {
-        self.alone.is_some()
+        !self.out.is_empty()
+    }
+
+    /// Whether this one does not wait: it belongs to those on probation.
+    fn belongs(&self, level: u8, sequence: Sequence) -> bool {
+        self.group.contains(&(level, sequence))
     }
 
     /// When that ends at the latest, µs.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
-        self.alone.map(|(.., until_us)| until_us)
+        (self.wait() && !self.over).then_some(self.until_us)
     }
 
     /// An entry has left its consumer's hands.
     #[cold]
     pub(crate) fn back(&mut self, level: u8, sequence: Sequence) {
-        self.alone = self.alone.filter(|(l, s, _)| (*l, *s) != (level, sequence));
+        self.out.retain(|(l, s, _)| (*l, *s) != (level, sequence));
     }
 }
 
 impl Queue {
     /// A suspect is there again.
-    pub(crate) fn recovered_suspect(&mut self, level: u8, sequence: Sequence, history: u32, crashes: u32) {
+    pub(crate) fn recovered_suspect(&mut self, level: u8, sequence: Sequence, history: u32, blame: Blame) {
         let h = self.histories.get_mut(history);
         h.doubt = Doubt::Suspect;
-        h.crashes = crashes.min(u32::from(u8::MAX)) as u8;
+        h.crashes = blame.crashes().min(u32::from(u8::MAX)) as u8;
+        h.passed = blame.passed().min(u32::from(u8::MAX)) as u8;
         self.suspects.below = self.suspects.below.max(sequence + 1);
-        if crashes >= CRASHES {
+        if blame.crashes() >= CRASHES {
             self.suspects.condemned.push((level, sequence));
         }
     }
@@ -101,59 +124,116 @@ impl Queue {
     /// What comes before each dispatch of a queue that has or had suspects.
     #[cold]
     pub(crate) fn before_suspects(&mut self, turn: &mut Turn<'_>, out: &mut Vec<Effect>) {
-        self.suspects.alone = self.suspects.alone.filter(|(.., until_us)| *until_us > turn.now.mono_us);
+        self.suspects.over = self.suspects.until_us <= turn.now.mono_us;
         self.quarantine(turn, out);
+    }
+
+    /// Whether one that is next must wait because others are on probation. If their time is over, they pass now.
+    #[cold]
+    pub(crate) fn others_first(&mut self, level: u8, sequence: Sequence, suspect: bool, turn: &mut Turn<'_>) -> bool {
+        if suspect && self.suspects.belongs(level, sequence) {
+            return false;
+        }
+        if self.suspects.over {
+            self.pass(turn);
+        }
+        self.suspects.wait()
+    }
+
+    /// Those on probation have passed: the next crash is blamed on others. What is marked next is in this batch or a later one, so
+    /// that this is durable before any of it is given.
+    fn pass(&mut self, turn: &mut Turn<'_>) {
+        let mut out = core::mem::take(&mut self.suspects.out);
+        out.sort_unstable();
+        let mut range: Option<(Sequence, Sequence, u64)> = None;
+        for (level, sequence, given_ms) in out {
+            let place = self.find(level, sequence).expect("what a consumer holds is in its list");
+            let history = self.list(level).slot(place).packed.history;
+            if u32::from(self.histories.get(history).passed) >= PASSES {
+                continue;
+            }
+            range = match range {
+                Some((first, last, at_ms)) if last + 1 == sequence => Some((first, sequence, at_ms.max(given_ms))),
+                before => {
+                    self.push_mark(before, PASSED, turn);
+                    Some((sequence, sequence, given_ms))
+                }
+            };
+        }
+        self.push_mark(range, PASSED, turn);
     }
 
     /// Whether a suspect that is next may go now. If not, it and all suspects that present credit could take are being marked.
     #[cold]
     pub(crate) fn vouch(&mut self, level: u8, sequence: Sequence, history: u32, turn: &mut Turn<'_>) -> bool {
         let h = self.histories.get(history);
-        if h.doubt == Doubt::Marked && seconds(turn).wrapping_sub(h.marked_s) <= FRESH_S {
+        let fresh = h.doubt == Doubt::Marked && seconds(turn).wrapping_sub(h.marked_s) <= FRESH_S;
+        if fresh && (h.crashes == 0 || self.suspects.belongs(level, sequence)) {
             return true;
+        }
+        if self.suspects.wait() || (h.crashes > 0 && self.marking_group()) {
+            // Its mark is too old by now, and those that were marked with it are out; or others come first.
+            return false;
         }
         self.mark_suspects(level, sequence, turn);
         turn.batch.require_flush();
         false
     }
 
-    /// Marks the suspects from this one on, as many as there is credit for; one that was blamed before is marked alone.
+    /// Whether the mark of a group is on its way.
+    fn marking_group(&self) -> bool {
+        let held = |level: u8, sequence| {
+            self.find(level, sequence).is_some_and(|place| self.list(level).slot(place).packed.has(Flag::Held))
+        };
+        self.suspects.group.iter().any(|(level, sequence)| held(*level, *sequence))
+    }
+
+    /// Marks the suspects from this one on, as many as there is credit for: those that were never blamed, or a group of those that
+    /// were blamed once, or one that was blamed more often.
     fn mark_suspects(&mut self, level: u8, from: Sequence, turn: &mut Turn<'_>) {
         let window = self.consumers.credit().clamp(1, WINDOW) as usize;
         let mut chosen: Vec<(Sequence, u32)> = Vec::new();
+        let mut alike = None;
         let ready = self.list(level).from(from).filter(|s| s.packed.state() == State::Available);
         for slot in ready.take(window) {
             if slot.packed.has(Flag::Held) || !self.suspected(slot.sequence, slot.packed.history) {
                 continue;
             }
-            let blamed = self.histories.get(slot.packed.history).crashes > 0;
-            if blamed && !chosen.is_empty() {
+            let h = self.histories.get(slot.packed.history);
+            let kind = (h.crashes, if h.crashes > 0 { h.passed } else { 0 });
+            let most = match h.crashes {
+                0 => window,
+                1 => GROUP,
+                _ => 1,
+            };
+            if *alike.get_or_insert(kind) != kind || chosen.len() == most {
                 break;
             }
             chosen.push((slot.sequence, slot.packed.history));
-            if blamed {
-                break;
-            }
+        }
+        if alike.is_some_and(|(crashes, _)| crashes > 0) {
+            self.suspects.group.clear();
+            self.suspects.group.extend(chosen.iter().map(|(sequence, _)| (level, *sequence)));
         }
         let at_ms = turn.broker_ms;
-        let mut range: Option<(Sequence, Sequence)> = None;
+        let mut range: Option<(Sequence, Sequence, u64)> = None;
         for (sequence, history) in chosen {
             self.histories.get_mut(history).doubt = Doubt::Marked;
             self.hold(level, sequence, turn);
             range = match range {
-                Some((first, last)) if last + 1 == sequence => Some((first, sequence)),
+                Some((first, last, _)) if last + 1 == sequence => Some((first, sequence, at_ms)),
                 before => {
-                    self.push_mark(before, at_ms, turn);
-                    Some((sequence, sequence))
+                    self.push_mark(before, 0, turn);
+                    Some((sequence, sequence, at_ms))
                 }
             };
         }
-        self.push_mark(range, at_ms, turn);
+        self.push_mark(range, 0, turn);
     }
 
-    fn push_mark(&self, range: Option<(Sequence, Sequence)>, at_ms: u64, turn: &mut Turn<'_>) {
-        if let Some((first, last)) = range {
-            turn.batch.push(Op::ExactMark { queue: self.id, first, last, at_ms });
+    fn push_mark(&self, range: Option<(Sequence, Sequence, u64)>, passed: u64, turn: &mut Turn<'_>) {
+        if let Some((first, last, at_ms)) = range {
+            turn.batch.push(Op::ExactMark { queue: self.id, first, last, at_ms: at_ms | passed });
         }
     }
 
@@ -169,8 +249,12 @@ impl Queue {
     /// A suspect was given to a consumer that has to settle it.
     #[cold]
     pub(crate) fn gave_suspect(&mut self, level: u8, sequence: Sequence, history: u32, turn: &Turn<'_>) {
-        if self.histories.get(history).crashes > 0 {
-            self.suspects.alone = Some((level, sequence, turn.now.mono_us + ALONE_US));
+        let h = self.histories.get(history);
+        if h.crashes > 0 {
+            let probation_us = if h.passed == 1 { LONG_PROBATION_US } else { PROBATION_US };
+            self.suspects.out.push((level, sequence, turn.broker_ms));
+            self.suspects.until_us = turn.now.mono_us + probation_us;
+            self.suspects.over = false;
         }
     }
 

@@ -7,15 +7,20 @@ use packhorse_model::{
     Reason, Resident,
 };
 use packhorse_queue::{Answer, ConsumerId, DeliveryKey, Effect, Enqueue, Input, Queue, Turn};
-use packhorse_store::{Batch, Body, Load, Loaded, LoadedBody, Op, RecoveredEntry, Stored, Ticket};
+use packhorse_store::{Batch, Blame, Body, Load, Loaded, LoadedBody, Op, PASSED, RecoveredEntry, Stored, Ticket};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const LIMIT: u32 = 3;
 const ID: QueueId = QueueId(1);
 const RETRY_US: u64 = 1_000_000;
-/// So long all others wait for a suspect that was blamed before.
-const ALONE_US: u64 = 100_000;
+/// So long all others wait for suspects that were blamed before; and if they had passed once when the next crash came.
+const PROBATION_US: u64 = 100_000;
+const LONG_PROBATION_US: u64 = 400_000;
+/// One that had passed so often does not pass any more.
+const PASSES: u32 = 2;
+/// So many that were blamed once are on probation together.
+const GROUP: u64 = 32;
 /// A suspect's mark older than so many seconds is made again.
 const FRESH_S: u64 = 2;
 /// Blamed so often a suspect is given to nobody.
@@ -53,8 +58,8 @@ struct Entry {
     held: Option<u64>,
     refused_by: BTreeSet<u64>,
     overlay: Option<Vec<u8>>,
-    /// How often it was blamed, of a suspect.
-    suspect: Option<u32>,
+    /// How often it was blamed, and had passed, of a suspect.
+    suspect: Option<(u32, u32)>,
     /// When its own mark became durable.
     marked_us: Option<u64>,
     quarantined: bool,
@@ -133,8 +138,13 @@ struct World {
     reserving: Option<(u64, u64)>,
     marks: BTreeSet<u64>,
     marking: Vec<(u64, u64)>,
-    /// All wait for this one, until then at most.
-    alone: Option<(u64, u64)>,
+    /// Those that were blamed and marked together last.
+    group: BTreeSet<u64>,
+    /// All others wait for these, with the broker time of their deliveries, until then at most.
+    probation: BTreeMap<u64, u64>,
+    until_us: u64,
+    /// That time has come: they pass when something else is to go.
+    over: bool,
     /// Token, first number not meant, entries purged.
     purges: VecDeque<(u64, u64, u64)>,
     batch: Batch,
@@ -172,7 +182,10 @@ impl World {
             reserving: None,
             marks: BTreeSet::new(),
             marking: Vec::new(),
-            alone: None,
+            group: BTreeSet::new(),
+            probation: BTreeMap::new(),
+            until_us: 0,
+            over: false,
             purges: VecDeque::new(),
             batch: Batch::default(),
             out: Vec::new(),
@@ -185,8 +198,9 @@ impl World {
         let first = self.next - before.len() as u64;
         for (sequence, what) in (first..).zip(before.iter().copied()) {
             let level = [4, 4, 9][usize::from(what) % 3];
-            let suspect = [None, Some(0), Some(0), Some(1), Some(2), Some(3)][usize::from(what / 3) % 6];
-            let deliveries = u32::from(what / 18 % 3) + suspect.map_or(0, |crashes| crashes + 1);
+            let crashes = [None, Some(0), Some(1), Some(1), Some(2), Some(3)][usize::from(what / 3) % 6];
+            let suspect = crashes.map(|crashes| (crashes, [0, 0, 1, 2][usize::from(what / 54) % 4]));
+            let deliveries = u32::from(what / 18 % 3) + crashes.map_or(0, |crashes| crashes + 1);
             self.add(sequence, level, true, Is::Ready, 5);
             // It was there before, and is in no buffer.
             self.totals.enqueued -= 1;
@@ -199,7 +213,7 @@ impl World {
                 content: Content::Body(Resident { buffer: 0, offset: 0, length: 5 }),
                 deliveries,
                 attempts: 0,
-                suspect,
+                suspect: suspect.map(|(crashes, passed)| Blame(crashes | passed << 16)),
                 overlay: None,
             })));
         }
@@ -486,7 +500,7 @@ impl World {
     }
 
     fn let_go(&mut self, consumer: u64, sequence: u64) {
-        self.alone = self.alone.filter(|(one, _)| *one != sequence);
+        self.probation.remove(&sequence);
         let held = match self.consumers.get_mut(&consumer) {
             Some(consumer) => &mut consumer.held,
             None => &mut self.leaving.iter_mut().find(|l| l.id == consumer).unwrap().held,
@@ -656,7 +670,8 @@ impl World {
     fn quarantine(&mut self) {
         let mut epoch = 0;
         for (sequence, entry) in &mut self.entries {
-            if entry.suspect.is_some_and(|crashes| crashes >= CRASHES) && !self.dead_letters && !entry.quarantined {
+            if entry.suspect.is_some_and(|(crashes, _)| crashes >= CRASHES) && !self.dead_letters && !entry.quarantined
+            {
                 let key = DeliveryKey { sequence: *sequence, epoch, level: entry.level };
                 (entry.state, entry.quarantined) = (Is::Doomed { key, scheduled: true, retry: None }, true);
                 self.expected.offers.push((*sequence, Reason::BrokerCrash, entry.deliveries));
@@ -666,7 +681,7 @@ impl World {
     }
 
     fn dispatch(&mut self, budget: u32) {
-        self.alone = self.alone.filter(|(_, until_us)| *until_us > self.now_us);
+        self.over = self.until_us <= self.now_us;
         self.quarantine();
         for (sequence, entry) in &mut self.entries {
             if let Is::Doomed { key, scheduled, retry: Some(at) } = entry.state
@@ -680,7 +695,9 @@ impl World {
         }
         let mut work = budget;
         let returned = self.take_back(&mut work);
+        let ops = self.batch.ops().len();
         let more = self.with(|queue, turn, out| queue.dispatch(turn, budget, out));
+        self.pass(ops);
         if !returned {
             assert!(more, "what is not back yet is more work");
             assert!(!self.out.iter().any(|e| matches!(e, Effect::Deliver(_))), "nothing goes before all is back");
@@ -753,6 +770,34 @@ impl World {
         }
     }
 
+    /// Those on probation have passed, as the batch tells it from this operation on.
+    fn pass(&mut self, from: usize) {
+        let mut passed: BTreeMap<u64, u64> = BTreeMap::new();
+        for op in &self.batch.ops()[from..] {
+            if let Op::ExactMark { queue, first, last, at_ms } = op
+                && at_ms & PASSED != 0
+            {
+                assert_eq!(*queue, ID);
+                let times = (*first..=*last).map(|s| self.probation.get(&s).copied().expect("it was on probation"));
+                assert_eq!(times.max(), Some(at_ms & !PASSED));
+                passed.extend((*first..=*last).map(|s| (s, 0)));
+            }
+        }
+        let others = self.out.iter().any(|e| matches!(e, Effect::Deliver(d) if !self.group.contains(&d.sequence)));
+        let marks =
+            self.batch.ops()[from..].iter().any(|op| matches!(op, Op::ExactMark { at_ms, .. } if at_ms & PASSED == 0));
+        if passed.is_empty() && !others && !marks {
+            return;
+        }
+        if !self.probation.is_empty() {
+            assert!(self.over, "nobody passes before the time");
+        }
+        let may = |s: &u64| self.entries[s].suspect.is_some_and(|(_, passed)| passed < PASSES);
+        let all: BTreeSet<u64> = self.probation.keys().copied().filter(may).collect();
+        assert_eq!(passed.into_keys().collect::<BTreeSet<_>>(), all, "that they have passed is written down");
+        self.probation.clear();
+    }
+
     /// Applies what a purge removed, as the batch tells it.
     fn purge(&mut self, returned: bool, mut work: u32) {
         let mut told: BTreeSet<u64> = BTreeSet::new();
@@ -810,12 +855,16 @@ impl World {
         let entry = &self.entries[&key.sequence];
         assert!(self.resident(entry), "only what is in memory is given");
         assert_eq!(entry.held, None, "a returned entry waits for its record");
-        assert_eq!(self.alone, None, "all wait for the one that was blamed");
-        if let Some(crashes) = entry.suspect {
+        let belongs = entry.suspect.is_some() && self.group.contains(&key.sequence);
+        assert!(self.probation.is_empty() || belongs, "all others wait for those that were blamed");
+        if let Some((crashes, passed)) = entry.suspect {
             let marked_s = entry.marked_us.expect("a suspect has a mark of its own") / 1_000_000;
             assert!(self.now_us / 1_000_000 - marked_s <= FRESH_S, "a mark tells the time of the delivery");
+            assert!(crashes == 0 || belongs, "they go in groups");
             if crashes > 0 && !consumer.pre_settled {
-                self.alone = Some((key.sequence, self.now_us + ALONE_US));
+                self.probation.insert(key.sequence, STARTED_MS + self.now_us / 1000);
+                self.over = false;
+                self.until_us = self.now_us + if passed == 1 { LONG_PROBATION_US } else { PROBATION_US };
             }
         } else {
             assert!(!entry.persistent || self.marks.contains(&(key.sequence / 256)), "a mark is durable first");
@@ -845,7 +894,11 @@ impl World {
             let Some(sequence) = self.candidate(*id) else { continue };
             let entry = &self.entries[&sequence];
             let marking = self.marking_of(sequence);
-            if self.alone.is_some() {
+            if !self.probation.is_empty() && !self.over {
+                continue;
+            }
+            let marking_group = self.group.iter().any(|s| self.entries.get(s).is_some_and(|e| e.held.is_some()));
+            if entry.suspect.is_some_and(|(crashes, _)| crashes > 0) && marking_group {
                 continue;
             }
             if entry.suspect.is_some() && self.resident(entry) && entry.held.is_none() {
@@ -883,6 +936,7 @@ impl World {
     /// The batch contains exactly the records that the rules ask for, and is handed over.
     fn end_turn(&mut self) {
         let mut told = Expected::default();
+        let mut marked: Vec<((u32, u32), u64)> = Vec::new();
         for op in self.batch.ops() {
             match op {
                 Op::Enqueue { queue, sequence, volatile, .. } => {
@@ -900,14 +954,16 @@ impl World {
                     assert_eq!((*queue, first % 256, count % 256), (ID, 0, 0));
                     self.marking.extend((0..u64::from(*count) / 256).map(|n| (self.ticket, first / 256 + n)));
                 }
+                // Looked at when it was pushed.
+                Op::ExactMark { at_ms, .. } if at_ms & PASSED != 0 => {}
                 Op::ExactMark { queue, first, last, at_ms } => {
                     assert_eq!((*queue, *at_ms), (ID, STARTED_MS + self.now_us / 1000));
                     for sequence in *first..=*last {
                         let entry = self.entries.get_mut(&sequence).expect("a suspect is there");
-                        let crashes = entry.suspect.expect("only suspects are named");
-                        assert!(crashes == 0 || first == last, "one that was blamed goes alone");
                         assert_eq!((entry.state, entry.held), (Is::Ready, None));
+                        let suspect = entry.suspect.expect("only suspects are named");
                         entry.held = Some(self.ticket);
+                        marked.push((suspect, sequence));
                     }
                 }
                 Op::Reserve { queue, up_to } => {
@@ -918,6 +974,12 @@ impl World {
                 Op::Acknowledge { .. } => {}
                 other => panic!("nobody asked for {other:?}"),
             }
+        }
+        let blamed: Vec<_> = marked.iter().filter(|((crashes, _), _)| *crashes > 0).collect();
+        if let Some(((crashes, passed), _)) = blamed.first() {
+            let alike = blamed.iter().all(|(kind, _)| *kind == (*crashes, *passed));
+            assert!(alike && blamed.len() as u64 <= if *crashes == 1 { GROUP } else { 1 }, "{blamed:?} are no group");
+            self.group = blamed.iter().map(|(_, sequence)| *sequence).collect();
         }
         let expected = std::mem::take(&mut self.expected);
         assert_eq!(told.enqueued, expected.enqueued);
@@ -978,7 +1040,8 @@ impl World {
             Is::Doomed { retry, .. } => retry,
             _ => None,
         });
-        assert_eq!(self.queue.next_deadline(), retry.chain(self.alone.map(|(_, until_us)| until_us)).min());
+        let probation = (!self.probation.is_empty() && !self.over).then_some(self.until_us);
+        assert_eq!(self.queue.next_deadline(), retry.chain(probation).min());
     }
 
     /// Lets everything come to rest: all durable, all loaded, one consumer with all credit takes what is left.
@@ -995,8 +1058,10 @@ impl World {
             self.dispatch(1000);
             self.end_turn();
             self.check();
-            // Nobody settles what goes alone.
-            self.now_us = self.alone.map_or(self.now_us, |(_, until_us)| until_us.max(self.now_us));
+            // Nobody settles what is on probation.
+            if !self.probation.is_empty() {
+                self.now_us = self.now_us.max(self.until_us);
+            }
             if self.ready() == 0 && self.durable == self.ticket - 1 && self.leaving.is_empty() {
                 break;
             }

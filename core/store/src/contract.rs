@@ -58,7 +58,8 @@ macro_rules! contract_tests {
             a_relocated_entry_is_in_one_place_at_any_crash, loads_are_ascending_complete_and_of_one_level,
             numbers_jump_at_each_start, queue_ids_are_not_used_again, settings_change, volatile_is_skipped,
             a_mark_makes_suspects_of_its_range_once, an_exact_mark_names_what_is_blamed,
-            an_exact_mark_of_some_age_blames_nobody, a_stop_in_order_clears_all_suspects, a_deleted_queue_takes_its_entries, large_files_are_whole_once_synced,
+            an_exact_mark_of_some_age_blames_nobody, one_that_has_passed_keeps_its_count,
+            a_stop_in_order_clears_all_suspects, a_deleted_queue_takes_its_entries, large_files_are_whole_once_synced,
             an_aborted_large_file_leaves_nothing, recovery_comes_in_pages_queues_first, shards_may_change_between_starts,
             a_second_crash_right_after_the_first_changes_nothing, any_history_folds_to_the_same_facts
         }
@@ -724,5 +725,5 @@ mod suspects;
 pub use histories::any_history_folds_to_the_same_facts;
 pub use suspects::{
     a_mark_makes_suspects_of_its_range_once, a_stop_in_order_clears_all_suspects, an_exact_mark_names_what_is_blamed,
-    an_exact_mark_of_some_age_blames_nobody,
+    an_exact_mark_of_some_age_blames_nobody, one_that_has_passed_keeps_its_count,
 };

@@ -1,5 +1,6 @@
 //! What the store answers.
 
+use crate::Blame;
 use crate::Ticket;
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -140,8 +141,8 @@ pub struct RecoveredEntry {
     /// Attempts.
     pub attempts: u32,
     /// `Some`: the process has died since it may have been delivered, and it has not come back from a delivery since: a suspect,
-    /// to be dispatched under [`crate::Op::ExactMark`]. In how many crashes in a row it had just been dispatched so.
-    pub suspect: Option<u32>,
+    /// to be dispatched under [`crate::Op::ExactMark`]. What crashes say of it.
+    pub suspect: Option<Blame>,
     /// What was added since it was stored.
     pub overlay: Option<Box<Overlay>>,
 }

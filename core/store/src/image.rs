@@ -3,7 +3,7 @@
 //!
 //! Must not know: tickets, flushes, shards.
 
-use crate::{BLAME_MS, LargeOp, Load, Loaded, LoadedBody, Op, RESERVE, Recovered, RecoveredEntry, Stored};
+use crate::{Blame, LargeOp, Load, Loaded, LoadedBody, Op, RESERVE, Recovered, RecoveredEntry, Stored};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -27,8 +27,7 @@ struct Entry {
 /// An entry that may have been with a consumer when the process died.
 #[derive(Clone, Copy, Debug, Default)]
 struct Suspect {
-    /// In how many crashes in a row it had just been dispatched.
-    crashes: u32,
+    blame: Blame,
     /// Broker time of its exact mark in this run.
     marked_ms: Option<u64>,
 }
@@ -74,10 +73,8 @@ impl Entry {
             // A stop in order kills nobody.
             (None, _) => None,
             (Some(_), None) => marked.then(Suspect::default),
-            (Some(crashed), Some(Suspect { crashes, marked_ms })) => {
-                let to_blame = marked_ms.is_some_and(|at| crashed.saturating_sub(at) < BLAME_MS);
-                let crashes = if to_blame { crashes + 1 } else { 0 };
-                Some(Suspect { crashes, marked_ms: None })
+            (Some(crashed), Some(Suspect { blame, marked_ms })) => {
+                Some(Suspect { blame: blame.after_crash(marked_ms, crashed), marked_ms: None })
             }
         };
     }
@@ -288,7 +285,7 @@ impl Image {
                     },
                     deliveries: e.deliveries,
                     attempts: e.attempts,
-                    suspect: e.suspect.map(|s| s.crashes),
+                    suspect: e.suspect.map(|s| s.blame),
                     overlay: e.overlay.clone(),
                 });
             }

@@ -27,8 +27,8 @@ use alloc::vec::Vec;
 /// How many numbers each start reserves for a queue beyond those reserved before (`spec/entry.md`, "Identity and order").
 pub const RESERVE: u64 = 1 << 20;
 
-/// A suspect is blamed for a crash that comes sooner than this after its exact mark, ms of broker time.
-pub const BLAME_MS: u64 = 10_000;
+mod blame;
+pub use blame::{BLAME_MS, Blame, PASSED};
 
 /// One shard's handle on the store. Called per turn, never per message. Never blocks, never promises a place.
 pub trait Store {

@@ -98,7 +98,7 @@ pub enum Op {
         first: Sequence,
         /// Last number.
         last: Sequence,
-        /// Broker time, ms.
+        /// Broker time, ms; with [`crate::PASSED`] that at which they were dispatched, and they have passed since.
         at_ms: u64,
     },
     /// A queue exists. Sequences below `reserved` may be drawn from now on.

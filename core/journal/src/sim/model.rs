@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use packhorse_model::{Content, EntryKey, Head, Overlay, QueueId, QueueName, QueueSettings, Sequence};
-use packhorse_store::{Op, RESERVE, Recovered, RecoveredEntry, Stored};
+use packhorse_store::{Op, PASSED, RESERVE, Recovered, RecoveredEntry, Stored};
 use std::collections::BTreeMap;
 
 /// An entry as the model knows it.
@@ -18,10 +18,12 @@ pub(crate) struct Entry {
 }
 
 /// An entry that may have been delivered before a crash.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Suspect {
     crashes: u32,
-    marked: bool,
+    passed: u32,
+    /// Whether it had passed.
+    marked: Option<bool>,
 }
 
 /// An entry's bytes, in the log or in a file.
@@ -95,10 +97,10 @@ impl Model {
                     let queue = self.queues.get_mut(queue).expect("the workload marks queues that exist");
                     queue.marks.push((*first, first + u64::from(*count) - 1));
                 }
-                Op::ExactMark { queue, first, last, .. } => {
+                Op::ExactMark { queue, first, last, at_ms } => {
                     for (key, entry) in &mut self.entries {
                         if key.queue == *queue && (*first..=*last).contains(&key.sequence) {
-                            entry.suspect.iter_mut().for_each(|suspect| suspect.marked = true);
+                            entry.suspect.iter_mut().for_each(|suspect| suspect.marked = Some(at_ms & PASSED != 0));
                         }
                     }
                 }
@@ -130,14 +132,16 @@ impl Model {
             let marks = &self.queues[&key.queue].marks;
             let marked = marks.iter().any(|m| m.0 <= key.sequence && key.sequence <= m.1);
             match &mut entry.suspect {
-                Some(suspect) if suspect.marked => {
+                Some(Suspect { crashes, passed, marked: Some(has_passed) }) => {
                     entry.deliveries += 1;
-                    *suspect = Suspect { crashes: suspect.crashes + 1, marked: false };
+                    let crashes = if *has_passed { (*crashes).min(1) } else { *crashes + 1 };
+                    let passed = *passed + u32::from(*has_passed);
+                    entry.suspect = Some(Suspect { crashes, passed, marked: None });
                 }
-                Some(suspect) => suspect.crashes = 0,
+                Some(suspect) => *suspect = Suspect::default(),
                 None if marked => {
                     entry.deliveries += 1;
-                    entry.suspect = Some(Suspect { crashes: 0, marked: false });
+                    entry.suspect = Some(Suspect::default());
                 }
                 None => {}
             }
@@ -204,7 +208,7 @@ impl Model {
             let same = content
                 && found.head == expected.head
                 && (found.deliveries, found.attempts) == (expected.deliveries, expected.attempts)
-                && found.suspect == expected.suspect.map(|suspect| suspect.crashes)
+                && found.suspect.map(|b| (b.crashes(), b.passed())) == expected.suspect.map(|s| (s.crashes, s.passed))
                 && found.overlay == expected.overlay;
             if !same {
                 return Some(format!("entry {key} is {found:?} and not {expected:?}"));

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use packhorse_model::{
     ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, Overlay, QueueId, QueueName, QueueSettings, Reason,
 };
-use packhorse_store::{Batch, Load, Op, RESERVE, Stored};
+use packhorse_store::{Batch, Load, Op, PASSED, RESERVE, Stored};
 
 /// A workload: what happens in a turn, how many turns, on which store.
 pub struct Workload {
@@ -369,7 +369,8 @@ fn suspects(player: &mut Player, turn: u64) {
         match player.below(10) {
             0..=4 => {
                 // Young at whatever time the crash comes.
-                let (first, last, at_ms) = (entry.sequence, entry.sequence + player.below(3), u64::MAX / 2);
+                let passed = if player.below(4) == 0 { PASSED } else { 0 };
+                let (first, last, at_ms) = (entry.sequence, entry.sequence + player.below(3), (u64::MAX / 2) | passed);
                 batch.push(Op::ExactMark { queue, first, last, at_ms });
             }
             5 => batch.push(Op::DispatchMark { queue, first: entry.sequence / 4 * 4, count: 4 }),

@@ -1,7 +1,8 @@
 //! Marks, suspects, and who is blamed for a crash (`docs/formats/journal.md`, "Marks and suspects").
 
 use super::{A, B, Build, Make, StoreUnderTest, recover, relocate, with_queues};
-use crate::{BLAME_MS, Op, RESERVE};
+use crate::{BLAME_MS, Op, PASSED, RESERVE};
+use alloc::vec;
 use alloc::vec::Vec;
 use packhorse_model::{EntryKey, Sequence, ShardId};
 
@@ -10,7 +11,7 @@ fn suspects<S: StoreUnderTest>(store: &mut S) -> Vec<(Sequence, u32, Option<u32>
     let found = recover(store, 1);
     let (own, others): (Vec<_>, Vec<_>) = found.entries.values().partition(|e| e.key.queue == A);
     assert!(others.iter().all(|e| e.suspect.is_none()), "nothing is marked in another queue");
-    own.into_iter().map(|e| (e.key.sequence, e.deliveries, e.suspect)).collect()
+    own.into_iter().map(|e| (e.key.sequence, e.deliveries, e.suspect.map(|blame| blame.0))).collect()
 }
 
 /// Entries within a marked range, whenever they were stored, are suspects after a crash and have one delivery more; others are
@@ -80,6 +81,29 @@ pub fn an_exact_mark_names_what_is_blamed<S: StoreUnderTest>(make: Make<'_, S>) 
     let mut store = store.crash(1, 6);
     let third = second.map(|(sequence, deliveries, crashes)| (sequence, deliveries, crashes.map(|_| 0)));
     assert_eq!(suspects(&mut store), [&third[..], &untouched].concat());
+}
+
+/// One that has passed is not blamed, and not cleared either: it counts as blamed once at most, and that it was there is counted
+/// apart.
+pub fn one_that_has_passed_keeps_its_count<S: StoreUnderTest>(make: Make<'_, S>) {
+    let mut store = with_suspects(make);
+    let passed = 1 << 16;
+    let expected = [[1, 1, 1], [2, 2, 1 | passed], [3, 1 | passed, 1 | (passed << 1)], [0, 0, 1 | (3 * passed)]];
+    for (crash, counts) in expected.into_iter().enumerate() {
+        let now_ms = store.handle(ShardId(0)).started_at_ms();
+        let passes = |first| [exact(first, 2, now_ms), exact(first, 2, now_ms | PASSED)];
+        let ops = match crash {
+            0 => vec![exact(0, 2, now_ms)],
+            1 => [vec![exact(0, 1, now_ms)], passes(2).into()].concat(),
+            2 => [vec![exact(0, 0, now_ms)], passes(1).into()].concat(),
+            _ => passes(2).into(),
+        };
+        ops.into_iter().fold(Build::default(), Build::op).submit(&mut store, 0);
+        store.settle();
+        store = store.crash(1, crash as u64);
+        let found: Vec<u32> = suspects(&mut store)[..3].iter().map(|(.., blame)| blame.unwrap_or(99)).collect();
+        assert_eq!(found, counts, "crash {crash}");
+    }
 }
 
 /// Ten seconds after its exact mark a crash is not blamed on a suspect, also if nothing else happened in all that time.

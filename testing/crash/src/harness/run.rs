@@ -24,7 +24,7 @@ const ENOUGH: u64 = 260;
 /// And so many messages are to be confirmed in this life.
 const ENOUGH_CONFIRMED: u64 = 300;
 /// How long anything may take that must come at last.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a kill waits for enough in flight when its time has come.
 const LATE: Duration = Duration::from_millis(500);
 
