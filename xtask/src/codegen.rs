@@ -1,5 +1,6 @@
-//! `cargo xtask codegen`: makes `core/amqp10/src/codec/generated.rs` from `core/amqp10/standard.toml`.
-//! It turns one table into plain structs and straight-line code; rules of the protocol do not belong here.
+//! `cargo xtask codegen`: makes `core/amqp10/src/codec/generated.rs` from `core/amqp10/standard.toml`, and has the tables of
+//! `docs/durability-report.md` made. It turns one table into plain structs and straight-line code; rules of the protocol do not
+//! belong here.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +13,7 @@ use serde::Deserialize;
 const TABLE: &str = "core/amqp10/standard.toml";
 const OUTPUT: &str = "core/amqp10/src/codec/generated.rs";
 
-/// Writes the generated file; with `--check`, fails when it is not what the table gives.
+/// Writes the generated files; with `--check`, fails when one is not what its sources give.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let root = &crate::workspace::root();
     let check = match args {
@@ -25,13 +26,13 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let text = format(root, &generate(&table)?)?;
     let path = root.join(OUTPUT);
     if !check {
-        return std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()));
+        std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+        return crate::durability::write(root);
     }
-    if read(&path)? == text {
-        Ok(())
-    } else {
-        Err(format!("{OUTPUT} is not what {TABLE} gives: run `cargo xtask codegen`"))
+    if read(&path)? != text {
+        return Err(format!("{OUTPUT} is not what {TABLE} gives: run `cargo xtask codegen`"));
     }
+    crate::durability::check(root)
 }
 
 fn read(path: &Path) -> Result<String, String> {

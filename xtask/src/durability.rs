@@ -4,6 +4,7 @@
 //! anything.
 
 mod runs;
+mod scenarios;
 
 pub(crate) use runs::Run;
 
@@ -75,14 +76,16 @@ fn filled(run: Run, report: &str) -> Result<Run, String> {
     Ok(Run { seeds, counts, faults, violations, found, ..run })
 }
 
-fn write(root: &Path) -> Result<(), String> {
+/// Writes the page.
+pub(crate) fn write(root: &Path) -> Result<(), String> {
     let page = render(root, &read(root, PAGE)?)?;
     std::fs::write(root.join(PAGE), page).map_err(|error| format!("cannot write {PAGE}: {error}"))
 }
 
 /// The page with its generated parts made new.
 fn render(root: &Path, page: &str) -> Result<String, String> {
-    put(page, "runs", &runs::render(&runs::read(root)?))
+    let page = put(page, "runs", &runs::render(&runs::read(root)?))?;
+    put(&page, "scenarios", &scenarios::render(root)?)
 }
 
 /// Replaces what stands between the markers `<!-- name:begin -->` and `<!-- name:end -->`.

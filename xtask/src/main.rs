@@ -26,7 +26,7 @@ cargo xtask TASK
 
   test [--quick] [STEP…]     everything that must hold, or only the named steps; `cargo xtask test --list` names them
   tidy                       what the compiler does not check: documents against code, headers, licenses, …
-  codegen [--check]          writes (or compares) the source that comes from core/amqp10/standard.toml
+  codegen [--check]          writes (or compares) the source that comes from core/amqp10/standard.toml, and what `durability` does
   crash-points [ARGS…]       crashes the journal at each of its disk operations and compares what is recovered
   crash --kills N [ARGS…]    kills the broker while clients work, and judges what they saw
   crash --power N [ARGS…]    the same with power cuts: what was not synced is lost

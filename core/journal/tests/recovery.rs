@@ -126,7 +126,7 @@ fn nothing_wrong() {
 }
 
 #[test]
-fn a_damaged_body_costs_that_entry_only() {
+fn fs_63_a_damaged_body_costs_that_entry_only() {
     let mut disk = stopped();
     let (name, at) = block(&disk, 5);
     disk.damage(name, at + 1000, |bytes| bytes[0] ^= 1);
@@ -136,7 +136,7 @@ fn a_damaged_body_costs_that_entry_only() {
 }
 
 #[test]
-fn damaged_metadata_of_a_confirmed_block_is_refused() {
+fn fs_63_damaged_metadata_of_a_confirmed_block_is_refused() {
     // In the header, in the metadata behind it.
     for offset in [0, 9, 50, 63, 64, 100] {
         let mut disk = crashed();
@@ -151,7 +151,7 @@ fn damaged_metadata_of_a_confirmed_block_is_refused() {
 }
 
 #[test]
-fn a_last_block_that_nothing_proves_is_a_torn_tail() {
+fn fs_63_a_last_block_that_nothing_proves_is_a_torn_tail() {
     for offset in [0, 63, 64, 100, 1000] {
         let mut disk = crashed();
         let (name, at) = block(&disk, 11);
@@ -206,7 +206,7 @@ fn what_a_start_has_cut_off_stays_void() {
 }
 
 #[test]
-fn a_damaged_segment_header_is_refused() {
+fn fs_63_a_damaged_segment_header_is_refused() {
     let mut disk = stopped();
     let (name, _) = block(&disk, 5);
     disk.damage(name, 20, |bytes| bytes[0] ^= 1);
@@ -313,7 +313,7 @@ fn unused_segments_and_spares_are_used_again() {
 }
 
 #[test]
-fn any_flipped_bit_is_noticed_or_costs_one_body() {
+fn fs_63_any_flipped_bit_is_noticed_or_costs_one_body() {
     let whole = stopped();
     let names: Vec<FileName> = whole.names().collect();
     let (mut seed, mut refused, mut costly) = (1u64, 0, 0);
@@ -345,7 +345,7 @@ fn any_flipped_bit_is_noticed_or_costs_one_body() {
 }
 
 #[test]
-fn a_segment_cut_short_is_noticed_when_confirmed_blocks_are_missing() {
+fn fs_63_a_segment_cut_short_is_noticed_when_confirmed_blocks_are_missing() {
     let whole = stopped();
     let (name, last) = block(&whole, 11);
     for length in (0..last).step_by(1024) {

@@ -222,6 +222,52 @@ fn fs_54_three_consumers_return_three_times_and_a_fourth_reads_in_order() {
 }
 
 #[test]
+fn fs_55_a_million_deliveries_of_a_killed_connection_come_back_in_slices_while_another_queue_flows() {
+    const SLICE: u32 = 64;
+    let mut rig = Rig::new(0);
+    let total = 1_000_000;
+    for number in 0..total {
+        rig.send(Q, number, 4, false);
+        if number % 10_000 == 0 {
+            rig.end_turn();
+        }
+    }
+    rig.end_turn();
+    let consumer = rig.subscribe(Q, 1);
+    rig.credit(Q, consumer, total);
+    rig.turns();
+    assert_eq!(rig.take(consumer).len() as u64, total);
+    let other = rig.subscribe(DLQ, 2);
+    rig.credit(DLQ, other, total);
+    rig.unsubscribe(Q, consumer, true);
+    let mut held = rig.queue(Q).stats().acquired;
+    assert_eq!(held, total, "the end of the connection itself takes nothing back");
+    let mut slices = 0;
+    loop {
+        let more = rig.dispatch(Q, SLICE);
+        slices += 1;
+        let left = rig.queue(Q).stats().acquired;
+        assert!(held - left <= u64::from(SLICE), "a slice is bounded: {held} before, {left} after it");
+        held = left;
+        // Between any two slices another queue takes, delivers and forgets a message, in the same turn.
+        let sent = rig.send(DLQ, slices, 4, false);
+        rig.dispatch(DLQ, SLICE);
+        let got = rig.take(other);
+        assert_eq!(got.iter().map(|got| got.key.sequence).collect::<Vec<_>>(), [sent]);
+        assert!(rig.settle(&got[0], Outcome::Acknowledge));
+        rig.end_turn();
+        if !more {
+            break;
+        }
+    }
+    assert!(slices >= total / u64::from(SLICE), "{slices} slices");
+    let stats = rig.queue(Q).stats();
+    assert_eq!((stats.ready, stats.acquired, stats.depth), (total, 0, total));
+    let all = rig.drain(Q, 3);
+    assert!(all.iter().copied().eq((0..total).map(|number| (number, 1))), "in order, each flagged");
+}
+
+#[test]
 fn fs_56_the_third_seen_return_moves_to_the_dead_letter_queue_once_whatever_a_crash_keeps() {
     for seed in 0..16 {
         let mut rig = Rig::new(3);

@@ -236,7 +236,7 @@ fn refused(command: Command, dir: &Path) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_damaged_journal_is_65_with_file_and_place_and_stays_as_it_is() {
+fn fs_63_a_damaged_journal_is_65_with_file_and_place_and_stays_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let data = with_messages(dir.path());
     let segment = segments(&data).pop().unwrap();
