@@ -25,7 +25,7 @@ use packhorse_model::{
 };
 use packhorse_queue::{self as queue, ConsumerId, DeliveryKey, Input, Queue, Turn};
 use packhorse_store::{Batch, LargeOp, Load, LoadLarge, RecoveredEntry, Ticket};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Entries that one call of a queue's dispatch hands out; then the links get a word.
@@ -104,7 +104,9 @@ pub(crate) struct Queues {
     run: u64,
     large_count: u32,
 
-    pub(crate) loads: Vec<Load>,
+    /// Loads that were not handed over yet, and how many are under way.
+    pub(crate) loads: VecDeque<Load>,
+    loading: u64,
     pub(crate) large_ops: Vec<LargeOp>,
     pub(crate) large_loads: Vec<LoadLarge>,
     /// Who asked for a part of a large message, by token.
@@ -159,7 +161,8 @@ impl Queues {
             started_at_ms,
             run,
             large_count: 0,
-            loads: Vec::new(),
+            loads: VecDeque::new(),
+            loading: 0,
             large_ops: Vec::new(),
             large_loads: Vec::new(),
             large_readers: seed.map(),
@@ -348,7 +351,7 @@ impl Queues {
             match effect {
                 queue::Effect::Deliver(deliver) => self.deliver(slot, &deliver, overlay.take()),
                 queue::Effect::Overlay(told) => overlay = Some(told),
-                queue::Effect::Load(load) => self.loads.push(load),
+                queue::Effect::Load(load) => self.loads.push_back(load),
                 queue::Effect::Relocate(relocation) => {
                     let reply = reply.take_if(|(key, _)| *key == relocation.key).map(|(_, reply)| reply);
                     self.relocate(slot, relocation, reply);

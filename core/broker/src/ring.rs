@@ -41,6 +41,11 @@ pub(crate) struct Ring {
     oldest: u64,
     /// Memory held by all buffers.
     bytes: u64,
+    /// Buffers of bodies that were read.
+    read: u64,
+    /// Buffers of bodies that no store has; none is older than the number.
+    volatile: u64,
+    volatile_from: u64,
     budget: u64,
     /// Memory of evicted buffers, for the next ones: memory that was touched before costs nothing to touch again.
     spare: Vec<Vec<u8>>,
@@ -49,12 +54,23 @@ pub(crate) struct Ring {
 /// Buffers kept for the next turns, and the smallest worth keeping.
 const SPARES: usize = 16;
 const SPARE_FROM_BYTES: usize = 16 << 10;
+/// About what a load brings.
+const LOAD_BYTES: u64 = 320 << 10;
 /// The largest buffer made ahead.
 const LARGEST_BYTES: usize = 1 << 20;
 
 impl Ring {
     pub(crate) fn new(budget: u64) -> Ring {
-        Ring { slots: VecDeque::new(), oldest: 1, bytes: 0, budget, spare: Vec::new() }
+        Ring {
+            slots: VecDeque::new(),
+            oldest: 1,
+            bytes: 0,
+            read: 0,
+            volatile: 0,
+            volatile_from: 1,
+            budget,
+            spare: Vec::new(),
+        }
     }
 
     /// Numbers below this one are not in memory.
@@ -82,6 +98,13 @@ impl Ring {
         self.oldest + self.slots.len() as u64 - 1
     }
 
+    /// Whether another run of bodies may be read while so many are under way. One always may, unless one that was read cannot be
+    /// evicted because what lies before it waits for a flush.
+    pub(crate) fn has_room_for_load(&self, under_way: u64) -> bool {
+        let fits = self.bytes + (under_way + 1) * LOAD_BYTES <= self.budget;
+        fits || (under_way == 0 && (self.bytes <= self.budget || self.read == 0))
+    }
+
     /// Bytes of an opened buffer that the store gets with this ticket, and the memory they hold. `Ticket(0)`: the store has
     /// them already.
     pub(crate) fn fill(&mut self, buffer: u64, bytes: Bytes, held: usize, after: Ticket) {
@@ -104,7 +127,9 @@ impl Ring {
     /// The entries of a spilled buffer are on their way into the store with this ticket.
     pub(crate) fn spilled(&mut self, spill: Spill, after: Ticket) {
         let Spill { buffer, bytes, held, .. } = spill;
-        self.set(buffer, Slot::Stored { bytes, held, after });
+        // None of its entries lives any more.
+        let none = after == Ticket(0);
+        self.set(buffer, if none { Slot::Empty } else { Slot::Stored { bytes, held, after } });
     }
 
     /// The bytes of a body, shared; `None` if it is not in memory.
@@ -132,20 +157,35 @@ impl Ring {
             match self.slots.front() {
                 Some(Slot::Empty) => {}
                 Some(Slot::Stored { after, .. }) if short && *after <= durable => {}
-                Some(Slot::Volatile { .. }) if short => {
-                    let slot = std::mem::replace(&mut self.slots[0], Slot::Open);
-                    let Slot::Volatile { bytes, held, entries } = slot else { unreachable!("matched above") };
-                    self.bytes -= held as u64;
-                    return Some(Spill { buffer: self.oldest, bytes, held, entries });
-                }
+                // What comes behind one that waits for its flush would pile up meanwhile; in the store it counts.
+                _ if short && self.volatile > 0 => return self.oldest_volatile(),
                 _ => return None,
             }
-            if let Some(Slot::Stored { bytes, held, .. }) = self.slots.pop_front() {
+            if let Some(Slot::Stored { bytes, held, after }) = self.slots.pop_front() {
                 self.bytes -= held as u64;
+                self.read -= u64::from(after == Ticket(0));
                 self.keep(bytes);
             }
             self.oldest += 1;
         }
+    }
+
+    fn oldest_volatile(&mut self) -> Option<Spill> {
+        let from = self.volatile_from.max(self.oldest);
+        for number in from..self.oldest + self.slots.len() as u64 {
+            let slot = &mut self.slots[(number - self.oldest) as usize];
+            if !matches!(slot, Slot::Volatile { .. }) {
+                continue;
+            }
+            let Slot::Volatile { bytes, held, entries } = std::mem::replace(slot, Slot::Open) else {
+                unreachable!("matched above")
+            };
+            self.bytes -= held as u64;
+            self.volatile -= 1;
+            self.volatile_from = number + 1;
+            return Some(Spill { buffer: number, bytes, held, entries });
+        }
+        None
     }
 
     /// Keeps the memory of an evicted buffer, if nobody else has a part of it.
@@ -171,8 +211,17 @@ impl Ring {
     fn set(&mut self, number: u64, slot: Slot) {
         let index = (number - self.oldest) as usize;
         debug_assert!(matches!(self.slots[index], Slot::Open), "buffer {number} is filled once");
-        if let Slot::Stored { held, .. } | Slot::Volatile { held, .. } = &slot {
-            self.bytes += *held as u64;
+        match &slot {
+            Slot::Stored { held, after, .. } => {
+                self.bytes += *held as u64;
+                self.read += u64::from(*after == Ticket(0));
+            }
+            Slot::Volatile { held, .. } => {
+                self.bytes += *held as u64;
+                self.volatile += 1;
+                self.volatile_from = self.volatile_from.min(number);
+            }
+            Slot::Open | Slot::Empty => {}
         }
         self.slots[index] = slot;
     }
@@ -227,6 +276,49 @@ mod tests {
         assert!(ring.reclaim(Ticket(2)).is_none());
         assert!(ring.reclaim(Ticket(3)).is_none());
         assert_eq!((ring.look(place(buffer, 0, 8)), ring.bytes()), (None, 0));
+    }
+
+    #[test]
+    fn what_no_store_has_is_spilled_although_a_flush_is_waited_for_before_it() {
+        let mut ring = Ring::new(4);
+        let first = ring.open();
+        ring.fill(first, Bytes::from_static(b"stored"), 6, Ticket(1));
+        let buffers = [ring.open(), ring.open()];
+        let key = |sequence| vec![(4, EntryKey { queue: QueueId(1), sequence })];
+        // Filled the other way round.
+        ring.fill_volatile(buffers[1], Bytes::from_static(b"two"), 3, key(2));
+        let spill = ring.reclaim(Ticket(0)).expect("memory is short");
+        assert_eq!(spill.buffer, buffers[1]);
+        ring.spilled(spill, Ticket(2));
+        assert!(ring.reclaim(Ticket(0)).is_none());
+        ring.fill_volatile(buffers[0], Bytes::from_static(b"one"), 3, key(1));
+        let spill = ring.reclaim(Ticket(0)).expect("memory is short");
+        assert_eq!(spill.buffer, buffers[0]);
+        // Its entries have gone.
+        ring.spilled(spill, Ticket(0));
+        assert_eq!(ring.bytes(), 9);
+        assert!(ring.reclaim(Ticket(2)).is_none());
+        assert_eq!((ring.bytes(), ring.oldest()), (3, buffers[1]), "within the budget again");
+    }
+
+    #[test]
+    fn loads_wait_while_memory_is_short_but_for_one() {
+        let mut ring = Ring::new(1 << 20);
+        assert!(ring.has_room_for_load(0) && ring.has_room_for_load(2) && !ring.has_room_for_load(3));
+        let batch = ring.open();
+        ring.fill(batch, Bytes::from_static(b"unflushed"), 2 << 20, Ticket(1));
+        assert!(ring.has_room_for_load(0) && !ring.has_room_for_load(1));
+        let read = ring.open();
+        ring.fill(read, Bytes::from_static(b"read"), 300 << 10, Ticket(0));
+        assert!(!ring.has_room_for_load(0), "it cannot be evicted before the batch");
+        assert!(ring.reclaim(Ticket(1)).is_none());
+        assert!(ring.has_room_for_load(0) && ring.has_room_for_load(1));
+        let mut tiny = Ring::new(0);
+        let read = tiny.open();
+        tiny.fill(read, Bytes::from_static(b"read"), 4, Ticket(0));
+        assert!(!tiny.has_room_for_load(0));
+        assert!(tiny.reclaim(Ticket(0)).is_none());
+        assert!(tiny.has_room_for_load(0), "one always goes");
     }
 
     #[test]

@@ -402,7 +402,7 @@ impl<S: Store> Shard<S> {
         for op in self.queues.large_ops.drain(..) {
             self.store.large(op);
         }
-        for load in self.queues.loads.drain(..) {
+        while let Some(load) = self.queues.next_load() {
             self.store.load(load);
         }
         for load in self.queues.large_loads.drain(..) {

@@ -13,6 +13,9 @@ const GAP_BYTES: u64 = 256 * 1024;
 /// Most bytes of one read that holds several bodies.
 const READ_BYTES: u64 = 4 << 20;
 
+/// So much between the bodies is kept in memory with them; more is worth a copy.
+const GAPS_KEPT_BYTES: u64 = 64 * 1024;
+
 /// A load under way.
 #[derive(Debug)]
 pub(crate) struct LoadJob {
@@ -71,8 +74,13 @@ impl LoadJob {
         self.left == 0
     }
 
-    /// The answer.
+    /// The answer. What was read between the bodies is left out when it is much.
     pub(crate) fn finish(self) -> Event {
+        let wanted: u64 = self.entries.iter().map(|e| u64::from(e.length)).sum();
+        let came: u64 = self.reads.iter().map(|(_, length, _)| u64::from(*length)).sum();
+        if came > wanted + GAPS_KEPT_BYTES {
+            return self.finish_packed();
+        }
         let single = self.reads.len() == 1;
         let mut buffer = Vec::new();
         let mut bodies = Vec::with_capacity(self.entries.len());
@@ -107,6 +115,33 @@ impl LoadJob {
             }
         };
         Event::Loaded(Box::new(Loaded { load: self.load, buffer, bodies }))
+    }
+}
+
+impl LoadJob {
+    /// The answer, with nothing but the bodies in it.
+    fn finish_packed(self) -> Event {
+        let mut buffer = Vec::new();
+        let mut bodies = Vec::with_capacity(self.entries.len());
+        let mut reads = self.reads.iter().peekable();
+        for entry in &self.entries {
+            if entry.length == 0 {
+                bodies.push(LoadedBody { sequence: entry.sequence, range: Some((0, 0)) });
+                continue;
+            }
+            while reads.next_if(|(place, length, _)| !within(entry, *place, *length)).is_some() {}
+            let found = reads.peek().and_then(|(place, _, bytes)| {
+                let at = (entry.place.offset - place.offset) as usize;
+                bytes.as_ref()?.get(at..at + entry.length as usize).filter(|bytes| crc(0, bytes) == entry.crc)
+            });
+            let range = found.map(|bytes| {
+                let at = buffer.len() as u32;
+                buffer.extend_from_slice(bytes);
+                (at, entry.length)
+            });
+            bodies.push(LoadedBody { sequence: entry.sequence, range });
+        }
+        Event::Loaded(Box::new(Loaded { load: self.load, buffer: Bytes::from(buffer), bodies }))
     }
 }
 
@@ -185,6 +220,31 @@ mod tests {
             [Some("one"), Some("two"), Some(""), Some("four"), None, Some("six")].map(|b| b.map(|b| b.into())).into();
         assert_eq!(bodies, expected);
         assert_eq!(bytes, 103 + 4 + 3);
+    }
+
+    #[test]
+    fn much_between_bodies_does_not_stay_in_memory() {
+        let far = GAPS_KEPT_BYTES as u32 + 100;
+        let entries = vec![
+            entry(1, 1, 0, b"one"),
+            entry(2, 1, far, b""),
+            entry(3, 1, far, b"three"),
+            entry(4, 1, far + 5, b"evil"),
+            entry(5, 3, 7, b"five"),
+            entry(6, 4, 7, b"unread"),
+        ];
+        let (mut job, ops) = LoadJob::new(0, load(), entries);
+        assert_eq!(ops.len(), 3);
+        let mut read = vec![9; far as usize + 9];
+        read[..3].copy_from_slice(b"one");
+        read[far as usize..].copy_from_slice(b"threeEvil");
+        job.on_read(0, Some(Bytes::from(read)));
+        job.on_read(1, Some(Bytes::from_static(b"five")));
+        assert!(job.on_read(2, None));
+        let (bodies, bytes) = answer(job);
+        let expected: Vec<Option<Vec<u8>>> =
+            [Some("one"), Some(""), Some("three"), None, Some("five"), None].map(|b| b.map(|b| b.into())).into();
+        assert_eq!((bodies, bytes), (expected, 3 + 5 + 4));
     }
 
     #[test]

@@ -44,6 +44,13 @@ impl Batch {
         self.small.len()
     }
 
+    /// Gives back the memory of the copied bodies' buffer when most of it is not used: it is kept as long as they are.
+    pub fn shrink(&mut self) {
+        if self.small.len() < self.small.capacity() / 2 {
+            self.small.shrink_to_fit();
+        }
+    }
+
     /// Memory that the copied bodies hold, bytes, until the batch is sealed.
     pub fn copied_capacity(&self) -> usize {
         self.small.capacity()

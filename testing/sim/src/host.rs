@@ -250,13 +250,13 @@ impl Host {
         }
     }
 
-    /// Bytes of bodies that settings allow it in memory: the budget, what no flush covers yet, what one turn brings, and a run of
-    /// bodies read for each queue.
+    /// Bytes of bodies that settings allow it in memory: the budget, what no flush covers yet (a buffer is used by half at least), what
+    /// one turn of each shard brings, and a run of bodies that was read for each.
     pub(crate) fn memory_most(&self) -> u64 {
         let Some(life) = &self.life else { return 0 };
         let unflushed = life.node.shard(ShardId(0)).store().unflushed_bytes();
-        let queues = self.setup.queues.len() as u64 + 1;
-        self.setup.memory_bytes + unflushed + (512 << 10) + queues * (256 << 10)
+        let shards = u64::from(self.setup.shards);
+        self.setup.memory_bytes + 2 * unflushed + shards * ((512 << 10) + (320 << 10))
     }
 
     /// Bytes that it may hold for a connection that does not read.

@@ -6,7 +6,7 @@ use crate::mail::{LinkRef, Payload};
 use bytes::Bytes;
 use packhorse_model::{Content, EntryKey, Head, LargeId, Overlay, Resident};
 use packhorse_queue::{Enqueue, Input};
-use packhorse_store::{Batch, LoadLarge, Loaded, Op, Stored, Ticket};
+use packhorse_store::{Batch, Load, LoadLarge, Loaded, Op, Stored, Ticket};
 
 /// A body of at least this many bytes that came in many frames becomes a piece of its own instead of being copied.
 const SHARE_FROM_BYTES: usize = 64 << 10;
@@ -76,6 +76,7 @@ impl Queues {
 
     /// Bodies are in memory now.
     pub(crate) fn on_loaded(&mut self, loaded: &Loaded) {
+        self.loading -= 1;
         let buffer = self.ring.open();
         self.ring.fill(buffer, loaded.buffer.clone(), loaded.buffer.len(), Ticket(0));
         if let Some(slot) = self.slot(loaded.load.queue) {
@@ -87,7 +88,10 @@ impl Queues {
     pub(crate) fn seal_volatile(&mut self) {
         if self.volatile_buffer != 0 {
             let next = self.ring.buffer_for(self.volatile.len());
-            let bytes = std::mem::replace(&mut self.volatile, next);
+            let mut bytes = std::mem::replace(&mut self.volatile, next);
+            if bytes.len() < bytes.capacity() / 2 {
+                bytes.shrink_to_fit();
+            }
             let held = bytes.capacity();
             let entries = std::mem::take(&mut self.volatile_entries);
             self.ring.fill_volatile(std::mem::take(&mut self.volatile_buffer), Bytes::from(bytes), held, entries);
@@ -106,6 +110,7 @@ impl Queues {
         let mut next = Batch::with_buffer(next);
         next.reserve(self.batch.ops().len());
         let mut batch = std::mem::replace(&mut self.batch, next);
+        batch.shrink();
         let copied = batch.copied_capacity();
         for (index, piece) in batch.seal().iter().enumerate() {
             if let Some(buffer) = self.pieces.get(index).copied().filter(|b| *b != 0) {
@@ -115,6 +120,17 @@ impl Queues {
         }
         self.pieces.clear();
         Some(batch)
+    }
+
+    /// The next load for the store, unless memory is short: then it waits, for what keeps memory is flushed soon, and whatever
+    /// waits for that starts a turn.
+    pub(crate) fn next_load(&mut self) -> Option<Load> {
+        if !self.ring.has_room_for_load(self.loading) {
+            return None;
+        }
+        let load = self.loads.pop_front()?;
+        self.loading += 1;
+        Some(load)
     }
 
     /// Evicts bodies while memory is short; non-persistent ones go to the store first.
