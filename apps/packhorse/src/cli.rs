@@ -112,11 +112,14 @@ pub(crate) struct QueueSettings {
     /// Whether a message without a word on durability is persistent
     #[arg(long, value_name = "BOOL")]
     pub(crate) default_durable: Option<bool>,
-    #[arg(long, hide = true)]
-    pub(crate) max_messages: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) max_bytes: Option<String>,
-    #[arg(long, hide = true)]
+    /// Most messages in the queue
+    #[arg(long, value_name = "N")]
+    pub(crate) max_messages: Option<u64>,
+    /// Most bytes of messages in the queue
+    #[arg(long, value_name = "B")]
+    pub(crate) max_bytes: Option<u64>,
+    /// What happens when it is full
+    #[arg(long, value_name = "POLICY", value_parser = ["block", "reject", "drop-oldest"])]
     pub(crate) full: Option<String>,
 }
 

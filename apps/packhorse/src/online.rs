@@ -108,16 +108,14 @@ fn show(queue: &Value) {
 }
 
 pub(crate) fn queue_create(name: &str, settings: &QueueSettings, online: &Online) -> End {
-    let later =
-        [("--max-messages", &settings.max_messages), ("--max-bytes", &settings.max_bytes), ("--full", &settings.full)];
-    if let Some((flag, _)) = later.iter().find(|(_, value)| value.is_some()) {
-        return End::Usage(format!("{flag} is not implemented yet: a queue has no limits of its own in this version"));
-    }
     let mut body = serde_json::Map::new();
     let mut set = |key: &str, value: Option<Value>| value.map(|v| body.insert(key.to_string(), v));
     set("max_deliveries", settings.max_deliveries.map(|n| json!(n)));
     set("dead_letter", settings.dead_letter.as_ref().map(|n| json!(n)));
     set("default_durable", settings.default_durable.map(|b| json!(b)));
+    set("max_messages", settings.max_messages.map(|n| json!(n)));
+    set("max_bytes", settings.max_bytes.map(|n| json!(n)));
+    set("full", settings.full.as_ref().map(|word| json!(word)));
     let body = Value::Object(body).to_string();
     ask(online, Method::PUT, &queue_path(name), body, |status, _| {
         println!("queue {name} {}", if status == 201 { "created" } else { "was there with these settings" });

@@ -186,7 +186,8 @@ fn no_broker_is_3_and_nonsense_is_2() {
         "message explain q 1",
         "nonsense",
         "queue nonsense",
-        "queue create q --max-messages 5",
+        "queue create q --max-messages -5",
+        "queue create q --full drop",
         "status --url https://x",
         "status --url x",
     ] {

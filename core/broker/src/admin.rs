@@ -1,6 +1,7 @@
 //! Commands of operators and their answers, without any protocol's words. `shell/http` renders them.
 
 use packhorse_model::{QueueId, QueueLimits, QueueSettings};
+use packhorse_queue::Limit;
 use packhorse_store::StoreStatus;
 
 /// A command. Those for one queue may be given to any shard; those marked "per shard" answer for one shard only and are
@@ -180,6 +181,7 @@ pub struct Counters {
     pub expired_total: u64,
     pub dead_lettered_total: u64,
     pub purged_total: u64,
+    pub moved_total: u64,
 }
 
 impl Counters {
@@ -205,6 +207,7 @@ impl Counters {
             (&mut self.expired_total, other.expired_total),
             (&mut self.dead_lettered_total, other.dead_lettered_total),
             (&mut self.purged_total, other.purged_total),
+            (&mut self.moved_total, other.moved_total),
         ];
         for (sum, part) in sums {
             *sum += part;
@@ -227,6 +230,8 @@ pub struct QueueReport {
     pub counters: Counters,
     /// Age of the oldest entry, ms; `None` = empty.
     pub oldest_age_ms: Option<u64>,
+    /// The limit that it has reached; `None` = it is not full.
+    pub full: Option<Limit>,
 }
 
 /// Something that an operator should look at.

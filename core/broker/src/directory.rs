@@ -36,6 +36,13 @@ impl Directory {
         self.by_id.insert(id, Known { id, name, owner: id.owner(self.shards), settings });
     }
 
+    /// Other settings from now on, unless it is gone.
+    pub(crate) fn change(&mut self, id: QueueId, settings: QueueSettings) {
+        if let Some(known) = self.by_id.get_mut(&id) {
+            known.settings = settings;
+        }
+    }
+
     pub(crate) fn remove(&mut self, id: QueueId) -> Option<Known> {
         let known = self.by_id.remove(&id)?;
         // The name may belong to a younger queue by now.

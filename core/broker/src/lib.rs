@@ -24,4 +24,5 @@ pub use config::{Config, ConfigError};
 pub use io::{Effect, Endpoint, Input, Level, Lost, Mail};
 pub use node::Node;
 pub use packhorse_model::{OnFull, QueueLimits};
+pub use packhorse_queue::Limit;
 pub use shard::{Recovery, Shard};

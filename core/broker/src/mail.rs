@@ -9,7 +9,7 @@ use packhorse_model::{
 use packhorse_queue::{ConsumerId, DeliveryKey};
 
 /// Names one link of one connection for ever: answers that come after its end find nobody.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LinkRef {
     pub(crate) shard: ShardId,
     /// Where the shard keeps the connection.
@@ -27,8 +27,8 @@ pub(crate) enum Request {
     /// A message from a producer of another shard. Answered by [`Answer::Enqueued`] or [`Answer::NotEnqueued`] unless
     /// `settled`.
     Enqueue { from: LinkRef, delivery: u32, settled: bool, head: Head, payload: Payload<'static> },
-    /// A consumer comes. Answered by [`Answer::Subscribed`] or [`Answer::Ended`].
-    Subscribe { from: LinkRef, pre_settled: bool },
+    /// A consumer comes, or one that only browses. Answered by [`Answer::Subscribed`] or [`Answer::Ended`].
+    Subscribe { from: LinkRef, pre_settled: bool, browses: bool },
     /// Deliveries in all that the consumer may have been given since it came; with `drain` answered by
     /// [`Answer::Drained`] once there is nothing more for it.
     Credit { consumer: ConsumerId, limit: u64, drain: bool },
@@ -36,6 +36,11 @@ pub(crate) enum Request {
     Settle { key: DeliveryKey, outcome: Outcome, reply: Option<(LinkRef, u32)> },
     /// The content of this delivery cannot be read.
     Unreadable { key: DeliveryKey },
+    /// A producer of a queue with limits wants credit; its messages have so many bytes on average. Answered by
+    /// [`Answer::Room`], when there is room.
+    Room { from: LinkRef, mean_bytes: u64 },
+    /// A producer that asked for room goes, or has no need to ask any more.
+    NoRoom { from: LinkRef },
     /// The consumer goes.
     Unsubscribe { consumer: ConsumerId, lost: bool },
 }
@@ -52,6 +57,15 @@ pub(crate) enum Payload<'a> {
 }
 
 impl Payload<'_> {
+    /// Length, bytes.
+    pub(crate) fn length(&self) -> u64 {
+        match self {
+            Payload::Slice(bytes) => bytes.len() as u64,
+            Payload::Shared(bytes) => bytes.len() as u64,
+            Payload::Large { length, .. } => *length,
+        }
+    }
+
     /// The same without a loan.
     pub(crate) fn into_owned(self) -> Payload<'static> {
         match self {
@@ -87,6 +101,8 @@ pub(crate) enum Answer {
     Enqueued { first: u32, last: u32 },
     /// This one is not.
     NotEnqueued { delivery: u32, condition: &'static str, why: String },
+    /// The producer may have so much credit.
+    Room { share: u64 },
     /// The consumer may be given credit.
     Subscribed { queue: QueueId, consumer: ConsumerId },
     /// A delivery.
@@ -117,6 +133,19 @@ pub(crate) struct Deliver {
 pub(crate) enum ReportAs {
     Queue,
     Created { new: bool },
+    Changed,
+}
+
+/// An entry that comes from another queue by reference.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    pub(crate) head: Head,
+    pub(crate) content: Content,
+    /// The body of an entry that the store does not have, when it is another shard's.
+    pub(crate) bytes: Option<Bytes>,
+    pub(crate) stored: bool,
+    pub(crate) deliveries: u32,
+    pub(crate) overlay: Box<Overlay>,
 }
 
 /// From shard to shard.
@@ -134,13 +163,14 @@ pub(crate) enum Body {
     Exists { id: QueueId, name: QueueName, settings: QueueSettings },
     /// From the owner to all others: the queue is gone.
     Gone { id: QueueId },
+    /// From the owner to all others: the queue has other settings.
+    Changed { id: QueueId, settings: QueueSettings },
     /// An operator's command that the receiver must carry out.
     Admin { id: u64, command: Command },
     /// An operator is to be told of this queue.
     Report { id: u64, queue: QueueId, report: ReportAs },
-    /// From the shard of a queue to that of its dead-letter queue: keep a place. `bytes`: the body of an entry that the
-    /// store does not have.
-    Reserve { from: EntryKey, to: QueueId, head: Head, content: Content, bytes: Option<Bytes>, overlay: Box<Overlay> },
+    /// From the shard of a queue to that of its dead-letter queue, or of one that an operator named: keep a place.
+    Reserve { from: EntryKey, to: QueueId, guest: Guest },
     /// The answer: this place is kept, or there is no such queue.
     Reserved { from: EntryKey, to: Option<EntryKey>, level: u8 },
     /// The entry has come (`done`), durably if it must, or it never will.

@@ -8,6 +8,7 @@
 mod bodies;
 mod commands;
 mod dead_letters;
+mod limits;
 mod orphans;
 mod requests;
 
@@ -20,6 +21,7 @@ use crate::topology::Topology;
 use crate::{Config, Counters};
 use commands::Commands;
 use dead_letters::Relocating;
+use limits::Producers;
 use packhorse_model::{
     ConnectionId, Content, EntryKey, LargeId, Map, Now, Overlay, QueueId, QueueName, QueueSettings, Seed, ShardId,
 };
@@ -42,6 +44,8 @@ pub(crate) struct Held {
     awaiting: bool,
     /// In the list of queues that have a deadline.
     timed: bool,
+    /// Of a queue with limits.
+    producers: Producers,
 }
 
 /// A consumer of one of this shard's queues.
@@ -128,6 +132,8 @@ pub(crate) struct Queues {
     pub(crate) resumed: Vec<LinkRef>,
     /// Queues that were deleted in this turn: links to them end.
     pub(crate) deleted: Vec<QueueId>,
+    /// Queues that have other settings since this turn.
+    pub(crate) changed: Vec<QueueId>,
     pub(crate) out: Vec<Effect>,
     effects: Vec<queue::Effect>,
 }
@@ -175,6 +181,7 @@ impl Queues {
             answers: Vec::new(),
             resumed: Vec::new(),
             deleted: Vec::new(),
+            changed: Vec::new(),
             out: Vec::new(),
             effects: Vec::new(),
             config,
@@ -225,7 +232,14 @@ impl Queues {
     }
 
     pub(crate) fn insert(&mut self, id: QueueId, queue: Queue) {
-        let slot = self.held.insert(Held { id, queue, ready: false, awaiting: false, timed: false }) as u32;
+        let slot = self.held.insert(Held {
+            id,
+            queue,
+            ready: false,
+            awaiting: false,
+            timed: false,
+            producers: Producers::default(),
+        }) as u32;
         self.slots.insert(id, slot);
     }
 
@@ -263,6 +277,11 @@ impl Queues {
         self.directory.by_id(id).is_none_or(|known| known.settings.default_durable)
     }
 
+    /// Whether producers of this queue ask it before they are given credit.
+    pub(crate) fn limited(&self, id: QueueId) -> bool {
+        self.directory.by_id(id).is_some_and(|known| known.settings.limits.any())
+    }
+
     /// A queue from before this start; every shard hears of all.
     pub(crate) fn recovered_queue(
         &mut self,
@@ -292,6 +311,7 @@ impl Queues {
             let dead_letters = name == self.config.dead_letter_queue || named.contains(name);
             held.queue.set_dead_letters(dead_letters);
         }
+        self.look_at_limits();
     }
 
     /// An entry from before this start.
@@ -357,6 +377,7 @@ impl Queues {
                     self.relocate(slot, relocation, reply);
                 }
                 queue::Effect::Purged { token, count } => self.purged(token, count),
+                queue::Effect::Moved { token, count } => self.moved(token, count),
                 queue::Effect::Damaged { level: _, sequence } => {
                     let held = &self.held[slot as usize];
                     let text = format!(
@@ -415,7 +436,11 @@ impl Queues {
                 held.ready = true;
                 self.ready.push(*slot);
             }
+            let blocked = held.producers.any_blocked();
             self.run_effects(*slot);
+            if blocked {
+                self.relieve_producers(*slot);
+            }
         }
         !self.ready.is_empty()
     }
@@ -520,6 +545,7 @@ impl Queues {
             expired_total: 0,
             dead_lettered_total: stats.dead_lettered_total,
             purged_total: stats.purged_total,
+            moved_total: stats.moved_total,
         }
     }
 }

@@ -208,11 +208,12 @@ impl<S: Store> Shard<S> {
             Body::Gone { id } => self.queues.gone(id),
             Body::Admin { id, command } => self.queues.command(id, command),
             Body::Report { id, queue, report } => self.queues.report(id, queue, report),
-            Body::Reserve { from, to, head, content, bytes, overlay } => {
-                let stored = bytes.is_none();
-                let place = self.queues.reserve(to, head, content, bytes, stored, overlay);
+            Body::Changed { id, settings } => self.queues.settings_changed(id, settings),
+            Body::Reserve { from, to, guest } => {
+                let level = guest.head.level();
+                let place = self.queues.reserve(to, guest);
                 let back = from.queue.owner(self.queues.config.shards);
-                self.queues.mail(back, Body::Reserved { from, to: place, level: head.level() });
+                self.queues.mail(back, Body::Reserved { from, to: place, level });
             }
             Body::Reserved { from, to, level } => self.queues.on_reserved(from, to, level),
             Body::Relocated { to, level, done } => self.queues.relocated(to, level, done),
@@ -276,7 +277,9 @@ impl<S: Store> Shard<S> {
     fn settle_answers(&mut self) {
         loop {
             let mut answers = std::mem::take(&mut self.queues.answers);
-            if answers.is_empty() && self.queues.resumed.is_empty() && self.queues.deleted.is_empty() {
+            let queues = &self.queues;
+            let quiet = queues.resumed.is_empty() && queues.deleted.is_empty() && queues.changed.is_empty();
+            if answers.is_empty() && quiet {
                 self.queues.answers = answers;
                 return;
             }
@@ -300,6 +303,11 @@ impl<S: Store> Shard<S> {
             for queue in std::mem::take(&mut self.queues.deleted) {
                 for slot in 0..self.connections.capacity() as u32 {
                     self.at(slot, |c, queues| c.queue_deleted(queues, queue));
+                }
+            }
+            for queue in std::mem::take(&mut self.queues.changed) {
+                for slot in 0..self.connections.capacity() as u32 {
+                    self.at(slot, |c, queues| c.queue_changed(queues, queue));
                 }
             }
         }
@@ -525,6 +533,7 @@ impl<S: Store> Shard<S> {
         if totals.damaged > 0 {
             alarms.push(Alarm { code: "damaged", text: DAMAGED.into() });
         }
+        alarms.extend(self.queues.alarms());
         ShardReport {
             connections: self.connections.len() as u64,
             sessions: self.connections.iter().map(|(_, held)| held.connection.session_count() as u64).sum(),

@@ -18,6 +18,7 @@ const FIRST_RESERVE: Sequence = 1 << 20;
 pub(crate) enum Change {
     Created { id: QueueId, name: QueueName, settings: QueueSettings },
     Deleted { id: QueueId, admin: u64, messages: u64 },
+    Changed { id: QueueId, admin: u64, settings: QueueSettings },
 }
 
 /// Who waits for a queue to exist.
@@ -25,6 +26,11 @@ pub(crate) enum Change {
 enum Waiter {
     Link(LinkRef),
     DeadLetter(EntryKey),
+    /// An operator's command that needs the queue.
+    Command {
+        id: u64,
+        command: Command,
+    },
     /// An operator's command. `made`: it is the one that creates the queue.
     Admin {
         id: u64,
@@ -77,6 +83,11 @@ impl Queues {
                 self.relocate_again(from, false);
             }
         }
+    }
+
+    /// An operator's command waits until this queue exists.
+    pub(crate) fn want_queue_for(&mut self, name: QueueName, id: u64, command: Command) {
+        self.want(name, Waiter::Command { id, command });
     }
 
     fn want(&mut self, name: QueueName, waiter: Waiter) {
@@ -138,6 +149,11 @@ impl Queues {
                 self.gone(id);
                 self.reply(admin, Reply::Deleted { messages });
             }
+            Change::Changed { id, admin, settings } => {
+                self.mail_others(|| Body::Changed { id, settings: settings.clone() });
+                self.settings_changed(id, settings);
+                self.report(admin, id, ReportAs::Changed);
+            }
         }
     }
 
@@ -164,6 +180,7 @@ impl Queues {
             match waiter {
                 Waiter::Link(link) => self.resumed.push(link),
                 Waiter::DeadLetter(from) => self.relocate_again(from, true),
+                Waiter::Command { id, command } => self.command(id, command),
                 Waiter::Admin { id: admin, made: true, .. } => self.report(admin, id, ReportAs::Created { new: true }),
                 Waiter::Admin { id: admin, settings, .. } => self.put_existing(admin, id, &settings),
             }
@@ -183,6 +200,12 @@ impl Queues {
         }
         self.remove(id);
         self.deleted.push(id);
+    }
+
+    /// A queue has other settings, durably: links learn it.
+    pub(crate) fn settings_changed(&mut self, id: QueueId, settings: QueueSettings) {
+        self.directory.change(id, settings);
+        self.changed.push(id);
     }
 
     // ---- operators ----
@@ -212,7 +235,6 @@ impl Queues {
                 Some(queue) => self.report(id, queue, ReportAs::Queue),
                 None => self.reply(id, not_found(&name)),
             },
-            Command::QueuePut { patch: QueuePatch { limits: Some(_), .. }, .. } => self.not_yet(id),
             Command::QueuePut { name, patch } => self.put(id, &name, &patch),
             Command::QueueDelete { name, force } => self.delete(id, &name, force),
             Command::QueuePurge { .. } | Command::QueueMove { .. } | Command::QueueChange { .. } => {
@@ -232,6 +254,7 @@ impl Queues {
             shard: self.shard.0,
             counters: self.counters(slot),
             oldest_age_ms: oldest.map(|at| self.broker_ms().saturating_sub(at)),
+            full: queue.full(),
         })
     }
 
@@ -245,12 +268,13 @@ impl Queues {
         let reply = match (self.queue_report(queue), report) {
             (Some(report), ReportAs::Queue) => Reply::Queue(Box::new(report)),
             (Some(queue), ReportAs::Created { new }) => Reply::Created { queue: Box::new(queue), new },
+            (Some(queue), ReportAs::Changed) => Reply::Changed { queue: Box::new(queue) },
             // It is being deleted; its name is taken until that is durable.
             (None, report) => {
                 let id = format!("id {queue}");
                 let name = self.directory.by_id(queue).map_or(id, |known| known.name.to_string());
                 match report {
-                    ReportAs::Queue => not_found(&name),
+                    ReportAs::Queue | ReportAs::Changed => not_found(&name),
                     ReportAs::Created { .. } => {
                         let detail = format!("queue \"{name}\" is just being deleted; try again");
                         refused(RefusalKind::Conflict, "queue-in-use", detail)
@@ -283,6 +307,7 @@ impl Queues {
             default_durable: patch.default_durable.unwrap_or(defaults.default_durable),
             delivery_limit: patch.max_deliveries.unwrap_or(defaults.delivery_limit),
             dead_letter,
+            limits: patch.limits.unwrap_or(defaults.limits),
         };
         if let Some(known) = self.directory.by_name(name.as_str()) {
             self.put_existing(id, known.id, &settings);
@@ -355,6 +380,18 @@ fn difference(is: &QueueSettings, asked: &QueueSettings) -> Option<String> {
     }
     if is.dead_letter != asked.dead_letter {
         return Some(format!("dead_letter is {}, asked for {}", name(&is.dead_letter), name(&asked.dead_letter)));
+    }
+    let limit = |limit: Option<u64>| limit.map_or_else(none, |n| n.to_string());
+    let (is, asked) = (&is.limits, &asked.limits);
+    if is.max_messages != asked.max_messages {
+        let (is, asked) = (limit(is.max_messages), limit(asked.max_messages));
+        return Some(format!("max_messages is {is}, asked for {asked}"));
+    }
+    if is.max_bytes != asked.max_bytes {
+        return Some(format!("max_bytes is {}, asked for {}", limit(is.max_bytes), limit(asked.max_bytes)));
+    }
+    if is.on_full != asked.on_full {
+        return Some(format!("full is {}, asked for {}", is.on_full.as_str(), asked.on_full.as_str()));
     }
     None
 }

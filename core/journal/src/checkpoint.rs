@@ -528,7 +528,9 @@ mod tests {
     use crate::fold::Fold;
     use crate::record::{Encoded, End, start_meta};
     use bytes::Bytes;
-    use packhorse_model::{ContentFormat, DeadLetter, Head, HeadFlags, Overlay, QueueName, QueueSettings, Reason};
+    use packhorse_model::{
+        ContentFormat, DeadLetter, Head, HeadFlags, Overlay, QueueLimits, QueueName, QueueSettings, Reason,
+    };
     use packhorse_store::{BLAME_MS, Batch, Load, Op, PASSED, RESERVE, Recovered, Stored as Content};
     use std::collections::BTreeMap;
 
@@ -592,7 +594,9 @@ mod tests {
         }
 
         fn settings(&mut self) -> QueueSettings {
-            QueueSettings { delivery_limit: self.below(100) as u32, ..QueueSettings::default() }
+            let max_messages = (self.below(2) == 0).then(|| self.below(100));
+            let limits = QueueLimits { max_messages, ..QueueLimits::default() };
+            QueueSettings { delivery_limit: self.below(100) as u32, limits, ..QueueSettings::default() }
         }
 
         fn op(&mut self, batch: &mut Batch) {
@@ -860,10 +864,10 @@ mod tests {
         }
         assert_eq!(Header::decode(&bytes[..SUMMED]), None);
         let mut other = bytes;
-        other[8] = 3;
+        other[8] = 9;
         let sum = crc(0, &other[..SUMMED]);
         other[SUMMED..SUMMED + 4].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(Header::decode(&other), Some(Err(3)));
+        assert_eq!(Header::decode(&other), Some(Err(9)));
     }
 
     #[test]

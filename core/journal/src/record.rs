@@ -6,8 +6,8 @@
 use crate::bytes_io::{Malformed, Reader, crc, pad_to, put_bytes, put_u32, put_u64, put_varint};
 use bytes::Bytes;
 use packhorse_model::{
-    ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, Overlay, Planted, QueueId, QueueName, QueueSettings,
-    Reason, Sequence, planted,
+    ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, OnFull, Overlay, Planted, QueueId, QueueLimits,
+    QueueName, QueueSettings, Reason, Sequence, planted,
 };
 use packhorse_store::{Batch, Op, Stored};
 
@@ -286,12 +286,25 @@ pub(crate) fn put_head(out: &mut Vec<u8>, head: &Head) {
     out.extend_from_slice(&bytes);
 }
 
+/// Bits of the settings' first byte.
+const DURABLE: u8 = 1;
+const LIMITED: u8 = 2;
+/// Stands for no limit.
+const NO_LIMIT: u64 = u64::MAX;
+
 pub(crate) fn put_settings(out: &mut Vec<u8>, settings: &QueueSettings) {
-    out.push(u8::from(settings.default_durable));
+    let limits = settings.limits;
+    let limited = limits != QueueLimits::default();
+    out.push(u8::from(settings.default_durable) | if limited { LIMITED } else { 0 });
     put_u32(out, settings.delivery_limit);
     match &settings.dead_letter {
         Some(name) => put_bytes(out, name.as_str().as_bytes()),
         None => put_u32(out, 0),
+    }
+    if limited {
+        put_u64(out, limits.max_messages.unwrap_or(NO_LIMIT));
+        put_u64(out, limits.max_bytes.unwrap_or(NO_LIMIT));
+        out.push(limits.on_full as u8);
     }
 }
 
@@ -526,13 +539,31 @@ pub(crate) fn head(r: &mut Reader<'_>) -> Result<Head, Malformed> {
 }
 
 pub(crate) fn settings(r: &mut Reader<'_>) -> Result<QueueSettings, Malformed> {
-    let default_durable = r.u8()? != 0;
+    let bits = r.u8()?;
+    if bits & !(DURABLE | LIMITED) != 0 {
+        return Err(Malformed);
+    }
     let delivery_limit = r.u32()?;
     let dead_letter = match r.text()? {
         "" => None,
         text => Some(name(text)?),
     };
-    Ok(QueueSettings { default_durable, delivery_limit, dead_letter })
+    let limits = if bits & LIMITED == 0 {
+        QueueLimits::default()
+    } else {
+        let limit = |value| (value != NO_LIMIT).then_some(value);
+        QueueLimits {
+            max_messages: limit(r.u64()?),
+            max_bytes: limit(r.u64()?),
+            on_full: match r.u8()? {
+                0 => OnFull::Block,
+                1 => OnFull::Reject,
+                2 => OnFull::DropOldest,
+                _ => return Err(Malformed),
+            },
+        }
+    };
+    Ok(QueueSettings { default_durable: bits & DURABLE != 0, delivery_limit, dead_letter, limits })
 }
 
 pub(crate) fn overlay(r: &mut Reader<'_>) -> Result<Overlay, Malformed> {
@@ -544,6 +575,7 @@ pub(crate) fn overlay(r: &mut Reader<'_>) -> Result<Overlay, Malformed> {
                 1 => Reason::Rejected,
                 2 => Reason::DeliveryLimit,
                 3 => Reason::BrokerCrash,
+                4 => Reason::Overflow,
                 _ => return Err(Malformed),
             },
             detail: r.text()?.into(),
@@ -612,10 +644,12 @@ mod tests {
             default_durable: false,
             delivery_limit: 3,
             dead_letter: Some(QueueName::new("graveyard").unwrap()),
+            limits: QueueLimits::default(),
         };
         let name = QueueName::new("grüße/€").unwrap();
         batch.push(Op::QueueCreate { id: Q, name, settings: settings.clone(), reserved: 1 << 40 });
-        batch.push(Op::QueueChange { id: Q, settings });
+        let limits = QueueLimits { max_messages: Some(7), max_bytes: None, on_full: OnFull::DropOldest };
+        batch.push(Op::QueueChange { id: Q, settings: QueueSettings { limits, ..settings } });
         batch.push(Op::QueueDelete { id: Q });
         batch.push(Op::Reserve { queue: Q, up_to: 1 << 41 });
         batch.push(Op::ExactMark { queue: Q, first: 7, last: 9, at_ms: 1 << 42 });
@@ -672,9 +706,14 @@ mod tests {
         assert!(found[8].contains("Some(Overlay { annotations: b\"\", dead_letter: None })"), "{}", found[8]);
         assert!(found[9].starts_with("Relocate") && found[9].contains(&format!("{overlay:?}")), "{}", found[9]);
         assert!(found[10].contains("first: 256, count: 256"), "{}", found[10]);
-        for (at, words) in
-            [(11, "grüße/€"), (11, "graveyard"), (11, "reserved: 1099511627776"), (12, "delivery_limit: 3")]
-        {
+        for (at, words) in [
+            (11, "grüße/€"),
+            (11, "graveyard"),
+            (11, "reserved: 1099511627776"),
+            (11, "max_messages: None, max_bytes: None, on_full: Block"),
+            (12, "delivery_limit: 3"),
+            (12, "max_messages: Some(7), max_bytes: None, on_full: DropOldest"),
+        ] {
             assert!(found[at].contains(words), "{words}: {}", found[at]);
         }
         assert_eq!(found[13], format!("QueueDelete {{ id: QueueId({q}) }}"));
@@ -682,6 +721,36 @@ mod tests {
         let mark = format!("ExactMark {{ queue: QueueId({q}), first: 7, last: 9, at_ms: {} }}", 1u64 << 42);
         assert_eq!(found[15], mark);
         assert_eq!(found.len(), 16);
+    }
+
+    #[test]
+    fn limits_come_back_and_settings_of_earlier_versions_have_none() {
+        let limits = |max_messages, max_bytes, on_full| QueueLimits { max_messages, max_bytes, on_full };
+        for limits in [
+            QueueLimits::default(),
+            limits(Some(0), None, OnFull::Block),
+            limits(None, Some(1 << 40), OnFull::Reject),
+            limits(Some(1), Some(2), OnFull::DropOldest),
+            limits(None, None, OnFull::Reject),
+        ] {
+            for default_durable in [false, true] {
+                let told = QueueSettings { default_durable, limits, ..QueueSettings::default() };
+                let mut out = Vec::new();
+                put_settings(&mut out, &told);
+                let mut reader = Reader::new(&out);
+                assert_eq!(settings(&mut reader).ok(), Some(told));
+                assert!(reader.is_empty());
+                assert_eq!(out.len() == 9, limits == QueueLimits::default(), "without limits they are as they were");
+                // A bit that nobody knows, and a policy.
+                out[0] |= 4;
+                assert!(settings(&mut Reader::new(&out)).is_err());
+                out[0] = LIMITED;
+                if out.len() > 9 {
+                    *out.last_mut().unwrap() = 3;
+                    assert!(settings(&mut Reader::new(&out)).is_err());
+                }
+            }
+        }
     }
 
     #[test]

@@ -4,11 +4,11 @@ use crate::block::UNIT;
 use crate::bytes_io::{Reader, crc, pad_to, put_u32, put_u64};
 
 /// The version of all formats in a data directory: what is written.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 /// What can be read.
 pub(crate) const READS: core::ops::RangeInclusive<u32> = 1..=VERSION;
 /// … in words.
-pub(crate) const KNOWN: &str = "formats 1 and 2";
+pub(crate) const KNOWN: &str = "formats 1 to 3";
 
 const SEGMENT_MAGIC: &[u8; 8] = b"phSEGMNT";
 const STORE_MAGIC: &[u8; 8] = b"phSTORE\n";
@@ -155,8 +155,8 @@ mod tests {
         assert_eq!(SegmentHeader::decode(&bytes), HeaderState::Version(9));
         let mut store = encode_store([1; 16]);
         assert_eq!(decode_store(&store), Ok([1; 16]));
-        store[8] = 3;
-        assert_eq!(decode_store(&store), Err("format 3".into()));
+        store[8] = 9;
+        assert_eq!(decode_store(&store), Err("format 9".into()));
         assert!(decode_store(b"hello").is_err());
         assert!(decode_store(&encode_store([1; 16])[..20]).is_err());
     }

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use packhorse_journal::sim::{CrashMode, Sim, SimDisk};
 use packhorse_journal::{Checkpoints, Dir, FileName, Options, Slot};
 use packhorse_model::{
-    Content, ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, Now, Overlay, QueueId, QueueName,
-    QueueSettings, Reason, ShardId,
+    Content, ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, Now, OnFull, Overlay, QueueId, QueueLimits,
+    QueueName, QueueSettings, Reason, ShardId,
 };
 use packhorse_store::{
     Batch, Blame, Event, LargeOp, Load, LoadLarge, Op, RESERVE, Recovered, RecoveredEntry, Store, Stored,
@@ -14,6 +14,20 @@ use packhorse_store::{
 
 /// What this version makes of [`history`].
 const FILES: [(FileName, &[u8]); 5] = [
+    (FileName::Store, include_bytes!("fixtures/v3/STORE")),
+    (FileName::Segment(1), include_bytes!("fixtures/v3/00000001.seg")),
+    (FileName::Segment(3), include_bytes!("fixtures/v3/00000003.seg")),
+    (FileName::Segment(5), include_bytes!("fixtures/v3/00000005.seg")),
+    (FileName::Large(0x1_0000_0001), include_bytes!("fixtures/v3/0000000100000001")),
+];
+
+const CHECKPOINTS: [(FileName, &[u8]); 2] = [
+    (FileName::Checkpoint(Slot::A), include_bytes!("fixtures/v3/ckpt.A")),
+    (FileName::Checkpoint(Slot::B), include_bytes!("fixtures/v3/ckpt.B")),
+];
+
+/// What version 2 made of the same, without limits.
+const FILES_2: [(FileName, &[u8]); 5] = [
     (FileName::Store, include_bytes!("fixtures/v2/STORE")),
     (FileName::Segment(1), include_bytes!("fixtures/v2/00000001.seg")),
     (FileName::Segment(3), include_bytes!("fixtures/v2/00000003.seg")),
@@ -21,7 +35,7 @@ const FILES: [(FileName, &[u8]); 5] = [
     (FileName::Large(0x1_0000_0001), include_bytes!("fixtures/v2/0000000100000001")),
 ];
 
-const CHECKPOINTS: [(FileName, &[u8]); 2] = [
+const CHECKPOINTS_2: [(FileName, &[u8]); 2] = [
     (FileName::Checkpoint(Slot::A), include_bytes!("fixtures/v2/ckpt.A")),
     (FileName::Checkpoint(Slot::B), include_bytes!("fixtures/v2/ckpt.B")),
 ];
@@ -82,9 +96,16 @@ fn overlay() -> Box<Overlay> {
     Box::new(Overlay { annotations: Bytes::from_static(b"\xc1\x01\x00"), dead_letter })
 }
 
-fn settings() -> QueueSettings {
-    QueueSettings { delivery_limit: 4, dead_letter: Some(QueueName::new("graveyard").unwrap()), ..Default::default() }
+fn settings(limits: QueueLimits) -> QueueSettings {
+    let dead_letter = Some(QueueName::new("graveyard").unwrap());
+    QueueSettings { delivery_limit: 4, dead_letter, limits, ..QueueSettings::default() }
 }
+
+/// What one of the queues is limited to, since version 3.
+const LIMITS: QueueLimits =
+    QueueLimits { max_messages: Some(1 << 20), max_bytes: Some(1 << 40), on_full: OnFull::DropOldest };
+
+const NONE: QueueLimits = QueueLimits { max_messages: None, max_bytes: None, on_full: OnFull::Block };
 
 /// One record of each kind that is written today, over three starts: after nothing, a crash, and a stop.
 fn history(checkpoints: Checkpoints) -> SimDisk {
@@ -96,7 +117,7 @@ fn history(checkpoints: Checkpoints) -> SimDisk {
     sim.settle();
     let mut batch = Batch::default();
     let (id, name) = (A, QueueName::new("orders").unwrap());
-    batch.push(Op::QueueCreate { id, name, settings: settings(), reserved: RESERVE });
+    batch.push(Op::QueueCreate { id, name, settings: settings(NONE), reserved: RESERVE });
     let (id, name) = (B, QueueName::new("graveyard").unwrap());
     batch.push(Op::QueueCreate { id, name, settings: QueueSettings::default(), reserved: RESERVE });
     for sequence in 0..5 {
@@ -115,7 +136,7 @@ fn history(checkpoints: Checkpoints) -> SimDisk {
     batch.push(Op::Redeliver { entry, deliveries: 3, attempts: 2, overlay: None });
     let (from, to) = (EntryKey { queue: A, sequence: 1 }, EntryKey { queue: B, sequence: 0 });
     batch.push(Op::Relocate { from, to, head: head(4), deliveries: 4, attempts: 4, overlay: overlay() });
-    batch.push(Op::QueueChange { id: B, settings: settings() });
+    batch.push(Op::QueueChange { id: B, settings: settings(LIMITS) });
     batch.push(Op::Reserve { queue: B, up_to: 3 * RESERVE });
     let (id, name) = (QueueId(3), QueueName::new("short-lived").unwrap());
     batch.push(Op::QueueCreate { id, name, settings: QueueSettings::default(), reserved: RESERVE });
@@ -140,7 +161,7 @@ fn the_same_history_makes_the_same_checkpoints() {
     let disk = history(AT_STOP);
     same_bytes(&disk, &CHECKPOINTS);
     // And with them the same is found, though the log before them is not looked at.
-    check(open(disk), 4, (5, None));
+    check(open(disk), 4, (5, None), LIMITS);
 }
 
 #[expect(clippy::disallowed_methods, reason = "new bytes are left beside the build for whoever makes a new version")]
@@ -153,7 +174,7 @@ fn same_bytes(disk: &SimDisk, files: &[(FileName, &[u8])]) {
         if written != kept {
             let path = format!("{}/{}", env!("CARGO_TARGET_TMPDIR"), name.to_string().replace('/', "-"));
             std::fs::write(&path, written).expect("the build's folder is writable");
-            panic!("{name} is no longer as version 2 wrote it: that needs a new version; the new bytes are in {path}");
+            panic!("{name} is no longer as version 3 wrote it: that needs a new version; the new bytes are in {path}");
         }
     }
 }
@@ -172,33 +193,44 @@ fn planted(files: &[(FileName, &[u8])]) -> SimDisk {
 }
 
 #[test]
+fn version_3_is_read() {
+    check(open(planted(&FILES)), 4, (5, None), LIMITS);
+    check(open(planted(&[&FILES[..], &CHECKPOINTS].concat())), 4, (5, None), LIMITS);
+}
+
+#[test]
 fn version_2_is_read() {
-    check(open(planted(&FILES)), 4, (5, None));
-    check(open(planted(&[&FILES[..], &CHECKPOINTS].concat())), 4, (5, None));
+    let disk = planted(&FILES_2);
+    check(open(disk.clone()), 4, (5, None), NONE);
+    check(open(planted(&[&FILES_2[..], &CHECKPOINTS_2].concat())), 4, (5, None), NONE);
+    // A program that takes checkpoints goes on with it.
+    let disk = open_with(disk, AT_STOP).stop();
+    check(open_with(disk, AT_STOP), 5, (5, None), NONE);
 }
 
 #[test]
 fn version_1_is_read() {
     let disk = planted(&FILES_1);
     // What lies in a marked range is suspected: version 1 did not say how a run ended.
-    check(open(disk.clone()), 3, (4, Some(0)));
-    check(open(planted(&[&FILES_1[..], &CHECKPOINTS_1].concat())), 3, (4, Some(0)));
+    check(open(disk.clone()), 3, (4, Some(0)), NONE);
+    check(open(planted(&[&FILES_1[..], &CHECKPOINTS_1].concat())), 3, (4, Some(0)), NONE);
     // A program that takes checkpoints goes on with it.
     let disk = open_with(disk, AT_STOP).stop();
     assert!(disk.content(FileName::Checkpoint(Slot::A)).is_some());
-    check(open_with(disk, AT_STOP), 4, (4, None));
+    check(open_with(disk, AT_STOP), 4, (4, None), NONE);
 }
 
 /// What the history leaves, seen by this start. `marked`: earlier deliveries and crashes of what lies in the marked range.
-fn check(sim: Sim, run: u64, marked: (u32, Option<u32>)) {
+/// `limits`: those of the second queue.
+fn check(sim: Sim, run: u64, marked: (u32, Option<u32>), limits: QueueLimits) {
     let mut handle = sim.handle(ShardId(0));
     assert_eq!(handle.run(), run);
     let mut found = Vec::new();
     while handle.recover(100, &mut found) {}
-    let queue = |id, name: &str, reserved| Recovered::Queue {
+    let queue = |id, name: &str, limits, reserved| Recovered::Queue {
         id,
         name: QueueName::new(name).unwrap(),
-        settings: settings(),
+        settings: settings(limits),
         next: reserved - RESERVE,
         reserved,
     };
@@ -213,8 +245,8 @@ fn check(sim: Sim, run: u64, marked: (u32, Option<u32>)) {
     };
     let expected = [
         // Each start has reserved numbers, this one among them.
-        queue(A, "orders", run * RESERVE),
-        queue(B, "graveyard", (run + 2) * RESERVE),
+        queue(A, "orders", NONE, run * RESERVE),
+        queue(B, "graveyard", limits, (run + 2) * RESERVE),
         Recovered::NextQueueId(QueueId(4)),
         entry(A, 2, 4, Some(6), marked.1.map(Blame), (marked.0, 2), None),
         entry(A, 4, 9, Some(6), None, (0, 0), None),

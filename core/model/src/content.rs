@@ -113,6 +113,8 @@ pub enum Reason {
     DeliveryLimit = 2,
     /// The process died right after it had been delivered, several times in a row.
     BrokerCrash = 3,
+    /// Its queue was full, and drops the oldest.
+    Overflow = 4,
 }
 
 impl Reason {
@@ -122,6 +124,7 @@ impl Reason {
             Reason::Rejected => "rejected",
             Reason::DeliveryLimit => "delivery-limit",
             Reason::BrokerCrash => "broker-crash",
+            Reason::Overflow => "overflow",
         }
     }
 }

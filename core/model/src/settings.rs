@@ -11,6 +11,8 @@ pub struct QueueSettings {
     pub delivery_limit: u32,
     /// Name of the dead-letter queue; `None` = the broker's default, `DLQ`.
     pub dead_letter: Option<QueueName>,
+    /// How much it takes. In a dead-letter queue only bytes are limited, and nothing is dropped.
+    pub limits: QueueLimits,
 }
 
 /// How much a queue takes, and what happens when it has that much.
@@ -22,6 +24,29 @@ pub struct QueueLimits {
     pub max_bytes: Option<u64>,
     /// What happens to producers, or to messages, when a limit is reached.
     pub on_full: OnFull,
+}
+
+impl QueueLimits {
+    /// Whether there is any.
+    pub fn any(&self) -> bool {
+        self.max_messages.is_some() || self.max_bytes.is_some()
+    }
+}
+
+impl OnFull {
+    /// The stable word for configuration and API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            OnFull::Block => "block",
+            OnFull::Reject => "reject",
+            OnFull::DropOldest => "drop-oldest",
+        }
+    }
+
+    /// The policy with this word.
+    pub fn parse(word: &str) -> Option<OnFull> {
+        [OnFull::Block, OnFull::Reject, OnFull::DropOldest].into_iter().find(|p| p.as_str() == word)
+    }
 }
 
 /// What a full queue does.
@@ -39,6 +64,6 @@ pub enum OnFull {
 
 impl Default for QueueSettings {
     fn default() -> QueueSettings {
-        QueueSettings { default_durable: true, delivery_limit: 10, dead_letter: None }
+        QueueSettings { default_durable: true, delivery_limit: 10, dead_letter: None, limits: QueueLimits::default() }
     }
 }

@@ -45,6 +45,8 @@ pub struct Stats {
     pub dead_lettered_total: u64,
     /// Entries purged.
     pub purged_total: u64,
+    /// Entries that operators moved to other queues.
+    pub moved_total: u64,
     /// Broker time at which the oldest entry arrived, ms.
     pub oldest_arrived_ms: Option<u64>,
 }
@@ -52,12 +54,14 @@ pub struct Stats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     states: [u64; State::ALL.len()],
+    /// Of all that live, the staged ones too.
     bytes: u64,
     enqueued: u64,
     recovered: u64,
     acknowledged: u64,
     dead_lettered: u64,
     purged: u64,
+    moved: u64,
     redelivered: u64,
 }
 
@@ -65,7 +69,8 @@ impl Counts {
     /// An entry begins to exist.
     pub(crate) fn born(&mut self, state: State, length: u64) {
         self.states[state as usize] += 1;
-        self.entered(state, length);
+        self.bytes += length;
+        self.enqueued += u64::from(state.in_depth());
     }
 
     /// An entry of an earlier run is there again.
@@ -79,13 +84,11 @@ impl Counts {
     pub(crate) fn changed(&mut self, transition: &Transition, length: u64, deliveries: u32) {
         let from = transition.from as usize;
         self.states[from] = self.states[from].checked_sub(1).expect("an entry leaves a state that it was in");
-        if transition.to != State::Gone {
+        if transition.to == State::Gone {
+            self.bytes -= length;
+        } else {
             self.states[transition.to as usize] += 1;
-        }
-        match (transition.from.in_depth(), transition.to.in_depth()) {
-            (false, true) => self.entered(transition.to, length),
-            (true, false) => self.bytes -= length,
-            (true, true) | (false, false) => {}
+            self.enqueued += u64::from(!transition.from.in_depth());
         }
         if transition.to == State::Acquired && deliveries > 0 {
             self.redelivered += 1;
@@ -94,14 +97,8 @@ impl Counts {
             Some(Reason::Acknowledged) => self.acknowledged += 1,
             Some(Reason::DeadLettered) => self.dead_lettered += 1,
             Some(Reason::Purged) => self.purged += 1,
+            Some(Reason::Moved) => self.moved += 1,
             Some(Reason::Abandoned) | None => {}
-        }
-    }
-
-    fn entered(&mut self, state: State, length: u64) {
-        if state.in_depth() {
-            self.bytes += length;
-            self.enqueued += 1;
         }
     }
 
@@ -109,13 +106,18 @@ impl Counts {
         self.states[state as usize]
     }
 
+    /// Entries that live, the staged ones too, and their bytes.
+    pub(crate) fn live(&self) -> (u64, u64) {
+        (self.states.iter().sum(), self.bytes)
+    }
+
     /// Entries in depth.
     pub(crate) fn depth(&self) -> u64 {
         State::ALL.iter().filter(|s| s.in_depth()).map(|s| self.of(*s)).sum()
     }
 
-    /// The figures that follow from states.
-    pub(crate) fn stats(&self) -> Stats {
+    /// The figures that follow from states. `staged_bytes`: those of staged entries.
+    pub(crate) fn stats(&self, staged_bytes: u64) -> Stats {
         Stats {
             ready: self.of(State::Available),
             scheduled: self.of(State::Scheduled),
@@ -125,18 +127,20 @@ impl Counts {
             damaged: self.of(State::Damaged),
             staged: self.of(State::Staged),
             depth: self.depth(),
-            bytes: self.bytes,
+            bytes: self.bytes - staged_bytes,
             enqueued_total: self.enqueued,
             acknowledged_total: self.acknowledged,
             redelivered_total: self.redelivered,
             dead_lettered_total: self.dead_lettered,
             purged_total: self.purged,
+            moved_total: self.moved,
             ..Stats::default()
         }
     }
 
     /// Conservation: what came in is there or has gone by a counted way.
     pub(crate) fn conserved(&self) -> bool {
-        self.recovered + self.enqueued == self.depth() + self.acknowledged + self.dead_lettered + self.purged
+        let gone = self.acknowledged + self.dead_lettered + self.purged + self.moved;
+        self.recovered + self.enqueued == self.depth() + gone
     }
 }

@@ -30,6 +30,15 @@ enum Offer {
     Nothing,
 }
 
+/// How far the other things came.
+enum Errands {
+    Done,
+    /// There is more, and consumers need not wait for it.
+    More,
+    /// There is more, and it comes first.
+    First,
+}
+
 impl Queue {
     /// Takes back what consumers left behind, purges, and gives entries to consumers, until `budget` entries were touched.
     /// True: there is more to do at once; call again in the next turn.
@@ -39,8 +48,16 @@ impl Queue {
             self.before_suspects(turn, out);
         }
         self.offer_again(turn, out);
-        if !self.take_back(&mut work, turn, out) || !self.purge(&mut work, turn, out) {
+        if !self.take_back(&mut work, turn, out) {
             return true;
+        }
+        let mut more = false;
+        if self.errands {
+            match self.run_errands(&mut work, turn, out) {
+                Errands::Done => {}
+                Errands::More => more = true,
+                Errands::First => return true,
+            }
         }
         let mut idle = 0;
         while idle < self.consumers.waiting() && self.counts.of(State::Available) > 0 {
@@ -69,7 +86,17 @@ impl Queue {
                 break;
             }
         }
-        false
+        more
+    }
+
+    /// What is to be done beside giving entries to consumers: what operators want, what overflows, what browsers see.
+    #[cold]
+    fn run_errands(&mut self, work: &mut u32, turn: &mut Turn<'_>, out: &mut Vec<Effect>) -> Errands {
+        if !self.purge(work, turn, out) || !self.move_on(work, turn, out) || !self.overflow(work, turn, out) {
+            return Errands::First;
+        }
+        self.errands = self.has_errands();
+        if self.show_browsers(turn, out) { Errands::More } else { Errands::Done }
     }
 
     fn offer(&mut self, index: u32, turn: &mut Turn<'_>, out: &mut Vec<Effect>) -> Offer {
@@ -186,7 +213,7 @@ impl Queue {
         true
     }
 
-    fn load(&mut self, level: u8, from: Sequence, out: &mut Vec<Effect>) {
+    pub(crate) fn load(&mut self, level: u8, from: Sequence, out: &mut Vec<Effect>) {
         let queue = self.id;
         let loading = &mut self.level_mut(level).loading;
         if loading.is_none() {
@@ -257,41 +284,6 @@ impl Queue {
         self.must(level, place, Event::Damage, turn);
         self.damaged.insert((level, sequence));
         out.push(Effect::Damaged { level, sequence });
-    }
-
-    /// Goes on with purges as far as `work` goes; true when none is left.
-    fn purge(&mut self, work: &mut u32, turn: &mut Turn<'_>, out: &mut Vec<Effect>) -> bool {
-        while let Some(&purge) = self.purges.front() {
-            while let Some((level, sequence)) = self.purgeable(purge.below) {
-                if *work == 0 {
-                    return false;
-                }
-                *work -= 1;
-                let place = self.find(level, sequence).expect("what is ready or set aside is in its list");
-                self.must(level, place, Event::Purge, turn);
-                self.damaged.remove(&(level, sequence));
-                self.doomed.remove(&(level, sequence));
-                self.purges.front_mut().expect("it is under way").count += 1;
-            }
-            let done = self.purges.pop_front().expect("it is under way");
-            out.push(Effect::Purged { token: done.token, count: done.count });
-        }
-        true
-    }
-
-    /// An entry below `below` that nobody holds and nobody waits for.
-    fn purgeable(&mut self, below: Sequence) -> Option<(u8, Sequence)> {
-        for level in 0..10u8 {
-            let first = self.levels[usize::from(level)].as_mut().and_then(|l| l.list.first_ready(&mut 0, |_| true));
-            if let Some((sequence, _)) = first
-                && sequence < below
-            {
-                return Some((level, sequence));
-            }
-        }
-        let scheduled = self.doomed.iter().find(|((_, s), d)| *s < below && d.retry_at_us.is_some());
-        let damaged = self.damaged.iter().find(|(_, s)| *s < below);
-        scheduled.map(|(key, _)| *key).or(damaged.copied())
     }
 }
 

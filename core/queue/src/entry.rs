@@ -14,6 +14,8 @@ pub enum Reason {
     DeadLettered,
     /// An operator purged it.
     Purged,
+    /// An operator moved it: it lives on in another queue.
+    Moved,
     /// It never was: the operation that should have brought it died. Its number stays a gap.
     Abandoned,
 }
@@ -59,12 +61,17 @@ pub enum Event {
     ReturnSeen,
     /// It comes back from a lost consumer; the application may have seen it, but was not working on it.
     ReturnLost,
-    /// It has killed the process too often: nobody gets it any more.
-    Quarantine,
+    /// It is to go to another queue, though nobody holds it: it has killed the process too often, its queue is full, or an operator
+    /// moves it.
+    Divert,
+    /// It was to be moved by an operator, and the other queue cannot take it.
+    Stay,
     /// It is to go to the dead-letter queue, and there is no room.
     Postpone,
     /// The record that moves it to the dead-letter queue is written.
     DeadLetter,
+    /// The record that moves it to an operator's queue is written.
+    Move,
     /// Its body turned out to be unreadable.
     Damage,
     /// An operator wants it gone.
@@ -144,7 +151,7 @@ impl State {
 
 impl Event {
     /// All events.
-    pub const ALL: [Event; 13] = [
+    pub const ALL: [Event; 15] = [
         Event::Durable,
         Event::Abandon,
         Event::Dispatch,
@@ -153,9 +160,11 @@ impl Event {
         Event::ReturnModified,
         Event::ReturnSeen,
         Event::ReturnLost,
-        Event::Quarantine,
+        Event::Divert,
+        Event::Stay,
         Event::Postpone,
         Event::DeadLetter,
+        Event::Move,
         Event::Damage,
         Event::Purge,
     ];
@@ -179,8 +188,10 @@ pub fn transition(state: State, event: Event) -> Result<Transition, Illegal> {
         (S::Acquired, E::ReturnModified) => back(0, 0),
         (S::Acquired, E::ReturnSeen) => back(1, 1),
         (S::Acquired, E::ReturnLost) => back(1, 0),
-        // Until the dead-letter queue has it.
-        (S::Available, E::Quarantine) => to(S::Scheduled),
+        // Until the other queue has it.
+        (S::Available, E::Divert) => to(S::Scheduled),
+        (S::Scheduled, E::Stay) => to(S::Available),
+        (S::Scheduled, E::Move) => gone(Reason::Moved, Record::Relocate),
         (S::Acquired, E::Postpone) => to(S::Scheduled),
         (S::Acquired | S::Scheduled, E::DeadLetter) => gone(Reason::DeadLettered, Record::Relocate),
         // Found by reading ahead, or, of a large one, by its consumer's reading.

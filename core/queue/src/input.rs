@@ -67,6 +67,12 @@ pub enum Input<'a> {
         /// sent, by [`Input::Settle`] when they are sent.
         pre_settled: bool,
     },
+    /// A browser comes, without credit: it gets what is ready, in order, once each, and holds nothing. What it says of a
+    /// delivery must not be told. [`Input::Credit`] and [`Input::Unsubscribe`] are for it as well.
+    Browse {
+        /// Its id, as a consumer's.
+        consumer: ConsumerId,
+    },
     /// A consumer goes. What it holds comes back in slices, in [`crate::Queue::dispatch`]; until that is done nothing is
     /// dispatched from this queue, so that order is kept.
     Unsubscribe {
@@ -107,7 +113,7 @@ pub enum Input<'a> {
     },
     /// An entry from before this start; each queue's in ascending order, before everything else.
     Recovered(Box<RecoveredEntry>),
-    /// To a dead-letter queue: an entry will come by reference. Answer: [`Answer::Entered`] with the number drawn for it.
+    /// An entry will come by reference from another queue. Answer: [`Answer::Entered`] with the number drawn for it.
     Reserve {
         /// The head there.
         head: Head,
@@ -115,17 +121,19 @@ pub enum Input<'a> {
         content: Content,
         /// Whether the store has it.
         stored: bool,
-        /// The overlay there.
+        /// Earlier deliveries there.
+        deliveries: u32,
+        /// The overlay there; an empty one is none.
         overlay: Box<Overlay>,
     },
-    /// To a dead-letter queue: the record that brings the reserved entry is durable.
+    /// To the queue it was reserved in: the record that brings the reserved entry is durable.
     Arrived {
         /// Its level.
         level: u8,
         /// Its number.
         sequence: Sequence,
     },
-    /// To a dead-letter queue: the reserved entry will never come.
+    /// To the queue it was reserved in: the reserved entry will never come.
     Abandon {
         /// Its level.
         level: u8,
@@ -143,8 +151,8 @@ pub enum Input<'a> {
         /// (for memory's sake), it is let go of like one that was acknowledged.
         stored: bool,
     },
-    /// To the source: the dead-letter queue cannot take it. [`Effect::Relocate`] comes again after
-    /// [`crate::relocate::RETRY_US`], see [`crate::Queue::next_deadline`].
+    /// To the source: the other queue cannot take it. For a dead letter [`Effect::Relocate`] comes again after
+    /// [`crate::relocate::RETRY_US`], see [`crate::Queue::next_deadline`]; an operator's move ends, and the entry is ready again.
     RelocateFailed {
         /// The delivery.
         key: DeliveryKey,
@@ -153,6 +161,16 @@ pub enum Input<'a> {
     Purge {
         /// Echoed in the answer.
         token: u64,
+    },
+    /// An operator moves what is ready to another queue, oldest first: [`Effect::Relocate`] comes for each. Answered by
+    /// [`Effect::Moved`].
+    Move {
+        /// Echoed in the answer, and in each [`Relocation`].
+        token: u64,
+        /// At most so many.
+        limit: u64,
+        /// The time to live ends at the move: the other queue is a dead-letter queue.
+        strip_ttl: bool,
     },
     /// The queue is deleted, with all its entries. The caller drops the value afterwards.
     Delete,
@@ -223,18 +241,22 @@ impl Deliver {
     }
 }
 
-/// An entry on its way to the dead-letter queue.
+/// An entry on its way to another queue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Relocation {
     /// Names it in [`Input::Relocate`].
     pub key: DeliveryKey,
-    /// Its head there: the time to live is gone.
+    /// The operator's move that takes it; `None`: it goes to the dead-letter queue.
+    pub token: Option<u64>,
+    /// Its head there: in a dead-letter queue the time to live is gone.
     pub head: Head,
     /// Its content.
     pub content: Content,
     /// Whether the store has it: if not there is no record to wait for, and [`Input::Relocate`] writes none.
     pub stored: bool,
-    /// Its overlay there: what it had, and its history here.
+    /// Earlier deliveries there: of a dead letter none.
+    pub deliveries: u32,
+    /// Its overlay there: what it had, and of a dead letter its history here.
     pub overlay: Box<Overlay>,
 }
 
@@ -247,14 +269,21 @@ pub enum Effect {
     Overlay(Box<Overlay>),
     /// Ask the store for bodies; the answer is [`Input::Loaded`].
     Load(Load),
-    /// Reserve a place in the dead-letter queue ([`Input::Reserve`] there), then [`Input::Relocate`] or
-    /// [`Input::RelocateFailed`] here. Deliveries and attempts begin at 0 there.
+    /// Reserve a place in the other queue ([`Input::Reserve`] there), then [`Input::Relocate`] or
+    /// [`Input::RelocateFailed`] here. Attempts begin at 0 there.
     Relocate(Box<Relocation>),
     /// A purge is complete.
     Purged {
         /// As in the input.
         token: u64,
         /// Entries that it removed.
+        count: u64,
+    },
+    /// A move is complete, or cannot go on.
+    Moved {
+        /// As in the input.
+        token: u64,
+        /// Entries that it moved.
         count: u64,
     },
     /// An entry's body cannot be read. The next entry is delivered.

@@ -12,6 +12,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod browse;
 mod consumers;
 mod counts;
 #[cfg(feature = "coverage")]
@@ -21,9 +22,12 @@ pub mod entry;
 mod exclusions;
 mod history;
 mod input;
+mod limits;
 mod list;
 mod marks;
+mod moves;
 mod planted;
+mod purge;
 mod queue;
 pub mod relocate;
 mod settle;
@@ -34,4 +38,5 @@ pub mod suspects;
 pub use consumers::ConsumerId;
 pub use counts::Stats;
 pub use input::{Answer, Deliver, DeliveryKey, Effect, Enqueue, Input, Relocation, Turn};
+pub use limits::Limit;
 pub use queue::Queue;

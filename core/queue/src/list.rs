@@ -23,6 +23,15 @@ pub(crate) struct Place {
     slot: usize,
 }
 
+/// What stands next in a list, for one that only looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    Ready(Sequence, Place),
+    /// One that is not visible yet.
+    Waits,
+    End,
+}
+
 #[derive(Debug)]
 struct Chunk {
     slots: Vec<Slot>,
@@ -108,6 +117,29 @@ impl List {
     pub(crate) fn from(&self, sequence: Sequence) -> impl Iterator<Item = &Slot> {
         let Place { chunk, slot } = self.lower_bound(sequence);
         self.chunks.range(chunk.min(self.chunks.len())..).flat_map(|c| &c.slots).skip(slot)
+    }
+
+    /// What stands at or above `*from`, without what is neither ready nor to come; `*from` moves past that, at the cost of
+    /// one of `steps` each. `None`: there are no more steps.
+    pub(crate) fn visible(&self, from: &mut Sequence, steps: &mut u32) -> Option<Seen> {
+        let mut place = self.lower_bound(*from);
+        loop {
+            let Some(chunk) = self.chunks.get(place.chunk) else { return Some(Seen::End) };
+            let Some(slot) = chunk.slots.get(place.slot) else {
+                place = Place { chunk: place.chunk + 1, slot: 0 };
+                continue;
+            };
+            match slot.packed.state() {
+                State::Available => return Some(Seen::Ready(slot.sequence, place)),
+                State::Staged => return Some(Seen::Waits),
+                _ if *steps == 0 => return None,
+                _ => {
+                    *steps -= 1;
+                    *from = slot.sequence + 1;
+                    place.slot += 1;
+                }
+            }
+        }
     }
 
     /// All entries that are not gone, in order.

@@ -1,16 +1,20 @@
 //! The queue as a value: what it consists of, the way in for entries, and the one place where an entry's state changes.
 //!
 //! Must not know: protocols, shards, where bodies are. Outcomes are in `settle`, dead letters in `relocate`, dispatch,
-//! loads and everything done in slices in `dispatch`.
+//! loads and everything done in slices in `dispatch`, limits in `limits`, operators' work in `purge` and `moves`.
 
+use crate::browse::Browsers;
 use crate::consumers::{ConsumerId, Consumers};
 use crate::counts::{Counts, Stats};
 use crate::entry::{Event, Illegal, Record, State, Transition};
 use crate::exclusions::Exclusions;
 use crate::history::{Histories, NONE};
 use crate::input::{Answer, Effect, Enqueue, Input, Turn};
+use crate::limits::Limits;
 use crate::list::{List, Place};
 use crate::marks::Marks;
+use crate::moves::Mover;
+use crate::purge::Purge;
 use crate::relocate::Doomed;
 use crate::slot::{Flag, Packed, Slot};
 use crate::suspects::{Doubt, Suspects};
@@ -31,15 +35,6 @@ pub(crate) struct Level {
     pub(crate) ahead: Option<(Sequence, Sequence)>,
 }
 
-/// An operator's purge in progress.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Purge {
-    pub(crate) token: u64,
-    /// Entries from here on came after it was asked for.
-    pub(crate) below: Sequence,
-    pub(crate) count: u64,
-}
-
 /// A queue.
 #[derive(Debug)]
 pub struct Queue {
@@ -48,7 +43,7 @@ pub struct Queue {
     pub(crate) settings: QueueSettings,
     /// It is somebody's dead-letter queue.
     pub(crate) dead_letters: bool,
-    next: Sequence,
+    pub(crate) next: Sequence,
     /// Numbers below may be drawn, durably.
     reserved: Sequence,
     /// A reservation on its way.
@@ -62,10 +57,21 @@ pub struct Queue {
     pub(crate) suspects: Suspects,
     /// Entries that wait for their record, because they came back or are suspects: ticket, level, number. Tickets ascend.
     held: VecDeque<(Ticket, u8, Sequence)>,
-    /// Entries on their way to the dead-letter queue.
+    /// Entries on their way to other queues.
     pub(crate) doomed: BTreeMap<(u8, Sequence), Doomed>,
+    /// Their bytes.
+    pub(crate) doomed_bytes: u64,
+    /// The dead-letter queue had no room the last time it was asked.
+    pub(crate) jammed: bool,
     pub(crate) damaged: BTreeSet<(u8, Sequence)>,
     pub(crate) purges: VecDeque<Purge>,
+    pub(crate) moves: VecDeque<Mover>,
+    pub(crate) browsers: Browsers,
+    pub(crate) limits: Limits,
+    /// There is something to do in a dispatch beside giving entries to consumers: one look for all of it.
+    pub(crate) errands: bool,
+    /// Bytes of staged entries that come from other queues.
+    coming_bytes: u64,
     pub(crate) epoch: u32,
     /// The last ticket that stored a body for memory's sake.
     volatile: Ticket,
@@ -83,7 +89,7 @@ impl Queue {
         reserved: Sequence,
         dead_letters: bool,
     ) -> Queue {
-        Queue {
+        let mut queue = Queue {
             id,
             name,
             settings,
@@ -101,11 +107,20 @@ impl Queue {
             held: VecDeque::new(),
             doomed: BTreeMap::new(),
             damaged: BTreeSet::new(),
+            doomed_bytes: 0,
+            jammed: false,
             purges: VecDeque::new(),
+            moves: VecDeque::new(),
+            browsers: Browsers::default(),
+            limits: Limits::default(),
+            errands: false,
+            coming_bytes: 0,
             epoch: 0,
             volatile: Ticket(0),
             durable: Ticket(0),
-        }
+        };
+        queue.set_limits();
+        queue
     }
 
     /// Its id.
@@ -131,6 +146,7 @@ impl Queue {
     /// Says that it has become a dead-letter queue, or no longer is one.
     pub fn set_dead_letters(&mut self, dead_letters: bool) {
         self.dead_letters = dead_letters;
+        self.set_limits();
     }
 
     /// Takes in what happened.
@@ -139,23 +155,34 @@ impl Queue {
             Input::Enqueue(message) => return Answer::Entered(self.enqueue(message, turn)),
             Input::Durable { up_to } => self.on_durable(up_to, turn),
             Input::Subscribe { consumer, pre_settled } => self.consumers.add(consumer, pre_settled),
-            Input::Unsubscribe { consumer, lost } => self.consumers.leave(consumer, lost),
-            Input::Credit { consumer, limit } => self.consumers.set_limit(consumer, limit),
+            Input::Browse { consumer } => self.browse(consumer),
+            Input::Unsubscribe { consumer, lost } => {
+                if !self.browser_leaves(consumer) {
+                    self.consumers.leave(consumer, lost);
+                }
+            }
+            Input::Credit { consumer, limit } => {
+                if !self.browser_credit(consumer, limit) {
+                    self.consumers.set_limit(consumer, limit);
+                }
+            }
             Input::Settle { key, outcome } => return Answer::Settled(self.settle(key, outcome, turn, out)),
             Input::Unreadable { key } => return Answer::Settled(self.unreadable(key, turn, out)),
             Input::Loaded { buffer, loaded } => self.on_loaded(buffer, loaded, turn, out),
             Input::Recovered(entry) => self.on_recovered(*entry),
-            Input::Reserve { head, content, stored, overlay } => {
-                return Answer::Entered(self.reserve(head, content, stored, overlay, turn));
+            Input::Reserve { head, content, stored, deliveries, overlay } => {
+                return Answer::Entered(self.reserve(head, content, stored, deliveries, overlay, turn));
             }
             Input::Arrived { level, sequence } => self.on_arrived(level, sequence, Event::Durable, turn),
             Input::Abandon { level, sequence } => self.on_arrived(level, sequence, Event::Abandon, turn),
             Input::Relocate { key, to, stored } => return Answer::Settled(self.relocate(key, to, stored, turn)),
             Input::RelocateFailed { key } => self.postpone(key, turn),
-            Input::Purge { token } => self.purges.push_back(Purge { token, below: self.next, count: 0 }),
+            Input::Purge { token } => self.begin_purge(token),
+            Input::Move { token, limit, strip_ttl } => self.begin_move(token, limit, strip_ttl),
             Input::Delete => turn.batch.push(Op::QueueDelete { id: self.id }),
             Input::Settings(settings) => {
                 self.settings = settings;
+                self.set_limits();
                 turn.batch.push(Op::QueueChange { id: self.id, settings: self.settings.clone() });
             }
         }
@@ -183,11 +210,19 @@ impl Queue {
         let lists = self.levels.iter().flatten().map(|l| &l.list);
         let oldest = lists.filter_map(|l| l.live().find(|s| s.packed.state() != State::Staged));
         Stats {
-            consumers: self.consumers.len() as u64,
-            credit: self.consumers.credit(),
+            consumers: (self.consumers.len() + self.browsers.len()) as u64,
+            credit: self.consumers.credit() + self.browsers.credit(),
             oldest_arrived_ms: oldest.map(|s| s.packed.arrived_ms).min(),
-            ..self.counts.stats()
+            ..self.counts.stats(self.staged_bytes())
         }
+    }
+
+    fn staged_bytes(&self) -> u64 {
+        let waiting = self.levels.iter().flatten().flat_map(|l| l.staged.iter().map(|(_, s)| (&l.list, *s)));
+        let length = |(list, sequence): (&List, Sequence)| {
+            list.find(sequence).map_or(0, |place| list.slot(place).packed.length())
+        };
+        self.coming_bytes + waiting.map(length).sum::<u64>()
     }
 
     /// What was added to an entry since it was stored.
@@ -202,7 +237,10 @@ impl Queue {
 
     /// Credit that a consumer has left.
     pub fn credit_of(&self, consumer: ConsumerId) -> u64 {
-        self.consumers.index(consumer).map_or(0, |index| self.consumers.get(index).credit())
+        match self.consumers.index(consumer) {
+            Some(index) => self.consumers.get(index).credit(),
+            None => self.browsers.credit_of(consumer),
+        }
     }
 
     /// Whether nothing is ready, or about to be loaded or returned, that this consumer could get: a drain is complete.
@@ -213,7 +251,7 @@ impl Queue {
         if self.counts.of(State::Available) == 0 {
             return true;
         }
-        let Some(index) = self.consumers.index(consumer) else { return true };
+        let Some(index) = self.consumers.index(consumer) else { return self.browsers.quiet(consumer) };
         let Some(below) = &self.consumers.get(index).refused_below else { return false };
         self.levels.iter().enumerate().all(|(level, lists)| {
             let Some(l) = lists else { return true };
@@ -307,6 +345,7 @@ impl Queue {
         head: Head,
         content: Content,
         stored: bool,
+        deliveries: u32,
         overlay: Box<Overlay>,
         turn: &mut Turn<'_>,
     ) -> Sequence {
@@ -314,10 +353,15 @@ impl Queue {
         let level = head.level();
         let mut packed = Packed::new(head, content, State::birth(true));
         packed.set(Flag::Stored, stored);
-        packed.set(Flag::Overlay, true);
-        packed.history = self.histories.add(level, sequence);
-        self.histories.get_mut(packed.history).overlay = Some(overlay);
+        let told = *overlay != Overlay::default();
+        packed.set(Flag::Overlay, told);
+        if told || deliveries > 0 {
+            packed.history = self.histories.add(level, sequence);
+            let history = self.histories.get_mut(packed.history);
+            (history.deliveries, history.overlay) = (deliveries, told.then_some(overlay));
+        }
         self.counts.born(State::Staged, packed.length());
+        self.coming_bytes += packed.length();
         self.level_mut(level).list.push(Slot { sequence, packed });
         sequence
     }
@@ -327,6 +371,7 @@ impl Queue {
         if let Some(place) = self.find(level, sequence)
             && self.list(level).slot(place).packed.state() == State::Staged
         {
+            self.coming_bytes -= self.list(level).slot(place).packed.length();
             self.must(level, place, event, turn);
         }
     }
@@ -467,6 +512,11 @@ impl Queue {
         self.held.push_back((turn.ticket, level, sequence));
     }
 
+    /// What [`Queue::errands`] must say.
+    pub(crate) fn has_errands(&self) -> bool {
+        self.limits.drops() || !self.purges.is_empty() || !self.moves.is_empty() || self.browsers.len() > 0
+    }
+
     /// Whether the record that holds this entry back is in this turn's batch.
     pub(crate) fn held_by(&self, turn: &Turn<'_>) -> bool {
         self.held.back().is_some_and(|(ticket, ..)| *ticket == turn.ticket)
@@ -501,8 +551,15 @@ impl Queue {
         if State::ALL.iter().any(|s| counted[*s as usize] != self.counts.of(*s)) {
             return Err("a state is miscounted");
         }
-        if bytes != self.counts.stats().bytes {
+        if bytes != self.counts.stats(self.staged_bytes()).bytes {
             return Err("the bytes are miscounted");
+        }
+        if self.errands != self.has_errands() {
+            return Err("what is to be done in a dispatch is not known");
+        }
+        let doomed = self.doomed.keys().filter_map(|(level, s)| Some(self.list(*level).slot(self.find(*level, *s)?)));
+        if self.doomed_bytes != doomed.map(|slot| slot.packed.length()).sum::<u64>() {
+            return Err("the bytes on their way to other queues are miscounted");
         }
         if histories != self.histories.len() {
             return Err("a history has no entry");

@@ -7,6 +7,7 @@ use crate::history::{NOBODY, NONE};
 use crate::input::{DeliveryKey, Effect, Turn};
 use crate::list::Place;
 use crate::queue::Queue;
+use crate::relocate::Cause;
 use crate::slot::Flag;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -58,7 +59,7 @@ impl Queue {
             }
             Outcome::Reject { detail } => {
                 self.let_go(key.level, place);
-                self.doom(key, place, Reason::Rejected, detail, out);
+                self.doom(key, place, Cause::Letter { reason: Reason::Rejected, detail }, out);
                 return true;
             }
         };
@@ -110,7 +111,8 @@ impl Queue {
         let limit = self.settings.delivery_limit;
         let attempts = self.histories.get(index).attempts + 1;
         if back.event == Event::ReturnSeen && limit > 0 && attempts >= limit && !self.dead_letters {
-            self.doom(key, place, Reason::DeliveryLimit, String::new(), out);
+            let cause = Cause::Letter { reason: Reason::DeliveryLimit, detail: String::new() };
+            self.doom(key, place, cause, out);
             return;
         }
         if back.undeliverable_here {

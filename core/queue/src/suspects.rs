@@ -11,7 +11,7 @@ use crate::history::NONE;
 use crate::input::{DeliveryKey, Effect, Turn};
 use crate::list::Place;
 use crate::queue::Queue;
-use crate::relocate::BROKEN;
+use crate::relocate::{BROKEN, Cause};
 use crate::slot::Flag;
 use alloc::vec::Vec;
 use packhorse_model::{Reason, Sequence};
@@ -266,10 +266,10 @@ impl Queue {
             if self.dead_letters || self.list(level).slot(place).packed.state() != State::Available {
                 continue;
             }
-            self.must(level, place, Event::Quarantine, turn);
+            self.must(level, place, Event::Divert, turn);
             let key = DeliveryKey { sequence, epoch: self.epoch, level };
             self.epoch = self.epoch.wrapping_add(1);
-            self.doom(key, place, Reason::BrokerCrash, BROKEN.into(), out);
+            self.doom(key, place, Cause::Letter { reason: Reason::BrokerCrash, detail: BROKEN.into() }, out);
         }
     }
 }

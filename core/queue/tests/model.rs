@@ -401,12 +401,16 @@ impl World {
             let head = self.head(level, persistent);
             self.next += 1;
             self.add(sequence, level, persistent, Is::Staged(None), 7);
-            self.entries.get_mut(&sequence).unwrap().overlay = Some(b"there".to_vec());
+            let (deliveries, told) = (b % 4, !b.is_multiple_of(2));
+            let entry = self.entries.get_mut(&sequence).unwrap();
+            (entry.deliveries, entry.overlay) = (deliveries, told.then(|| b"there".to_vec()));
+            let annotations = if told { Bytes::from_static(b"there") } else { Bytes::new() };
             let answer = self.handle(Input::Reserve {
                 head,
                 content: Content::Body(Resident { buffer: self.buffer, offset: 0, length: 7 }),
                 stored: true,
-                overlay: Box::new(Overlay { annotations: Bytes::from_static(b"there"), dead_letter: None }),
+                deliveries,
+                overlay: Box::new(Overlay { annotations, dead_letter: None }),
             });
             assert_eq!(answer, Answer::Entered(sequence), "numbers are drawn one by one");
             self.buffer += 1;
@@ -740,6 +744,7 @@ impl World {
                     let (expected, _, purged) = self.purges.pop_front().expect("a purge was asked for");
                     assert_eq!((token, count), (expected, purged));
                 }
+                Effect::Moved { .. } => panic!("nobody moves"),
                 Effect::Damaged { level, sequence } => {
                     // A purge may have taken it in the same turn.
                     assert!(self.entries.get(&sequence).is_none_or(|e| e.level == level));

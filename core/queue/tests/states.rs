@@ -8,15 +8,15 @@ use std::path::Path;
 /// What each event (column) does in each state (row): `.` is illegal, otherwise the state after, `+1` for deliveries,
 /// `+1+1` for deliveries and attempts, and the record. Written by hand from `spec/entry.md`; not derived from the code.
 const TABLE: &str = "
-           Durable    Abandon         Dispatch  Acknowledge                    ReturnUnseen  ReturnModified       ReturnSeen               ReturnLost             Quarantine  Postpone   DeadLetter                  Damage   Purge
-Staged     Available  Gone:Abandoned  .         .                              .             .                    .                        .                      .           .          .                           .        .
-Available  .          .               Acquired  .                              .             .                    .                        .                      Scheduled   .          .                           Damaged  Gone:Purged/Acknowledge
-Scheduled  .          .               .         .                              .             .                    .                        .                      .           .          Gone:DeadLettered/Relocate  Damaged  Gone:Purged/Acknowledge
-Acquired   .          .               .         Gone:Acknowledged/Acknowledge  Available     Available/Redeliver  Available+1+1/Redeliver  Available+1/Redeliver  .           Scheduled  Gone:DeadLettered/Relocate  Damaged  .
-Removing   .          .               .         .                              .             .                    .                        .                      .           .          .                           .        .
-Moving     .          .               .         .                              .             .                    .                        .                      .           .          .                           .        .
-Damaged    .          .               .         .                              .             .                    .                        .                      .           .          .                           .        Gone:Purged/Acknowledge
-Gone       .          .               .         .                              .             .                    .                        .                      .           .          .                           .        .
+           Durable    Abandon         Dispatch  Acknowledge                    ReturnUnseen  ReturnModified       ReturnSeen               ReturnLost             Divert     Stay       Postpone   DeadLetter                  Move                 Damage   Purge
+Staged     Available  Gone:Abandoned  .         .                              .             .                    .                        .                      .          .          .          .                           .                    .        .
+Available  .          .               Acquired  .                              .             .                    .                        .                      Scheduled  .          .          .                           .                    Damaged  Gone:Purged/Acknowledge
+Scheduled  .          .               .         .                              .             .                    .                        .                      .          Available  .          Gone:DeadLettered/Relocate  Gone:Moved/Relocate  Damaged  Gone:Purged/Acknowledge
+Acquired   .          .               .         Gone:Acknowledged/Acknowledge  Available     Available/Redeliver  Available+1+1/Redeliver  Available+1/Redeliver  .          .          Scheduled  Gone:DeadLettered/Relocate  .                    Damaged  .
+Removing   .          .               .         .                              .             .                    .                        .                      .          .          .          .                           .                    .        .
+Moving     .          .               .         .                              .             .                    .                        .                      .          .          .          .                           .                    .        .
+Damaged    .          .               .         .                              .             .                    .                        .                      .          .          .          .                           .                    .        Gone:Purged/Acknowledge
+Gone       .          .               .         .                              .             .                    .                        .                      .          .          .          .                           .                    .        .
 ";
 
 fn cell(state: State, event: Event) -> String {
@@ -62,11 +62,13 @@ fn position(state: State, event: Event) -> (usize, usize) {
         Event::ReturnModified => 5,
         Event::ReturnSeen => 6,
         Event::ReturnLost => 7,
-        Event::Quarantine => 8,
-        Event::Postpone => 9,
-        Event::DeadLetter => 10,
-        Event::Damage => 11,
-        Event::Purge => 12,
+        Event::Divert => 8,
+        Event::Stay => 9,
+        Event::Postpone => 10,
+        Event::DeadLetter => 11,
+        Event::Move => 12,
+        Event::Damage => 13,
+        Event::Purge => 14,
     };
     (row, column)
 }
@@ -147,6 +149,7 @@ fn word(reason: Reason) -> &'static str {
         Reason::Acknowledged => "acknowledged",
         Reason::DeadLettered => "dead-lettered",
         Reason::Purged => "purged",
+        Reason::Moved => "moved",
         Reason::Abandoned => "abandoned",
     }
 }

@@ -16,8 +16,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use packhorse_model::{
-    Content, ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, Overlay, QueueId, QueueName, QueueSettings,
-    Reason, Sequence, ShardId,
+    Content, ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, OnFull, Overlay, QueueId, QueueLimits,
+    QueueName, QueueSettings, Reason, Sequence, ShardId,
 };
 
 /// A store as the rules handle it.
@@ -530,7 +530,9 @@ pub fn queue_ids_are_not_used_again<S: StoreUnderTest>(make: Make<'_, S>) {
 /// A queue has the name it was created with and the settings it was given last.
 pub fn settings_change<S: StoreUnderTest>(make: Make<'_, S>) {
     let mut store = with_queues(make, 1);
-    let settings = QueueSettings { default_durable: false, delivery_limit: 3, dead_letter: Some(name("grüße/€")) };
+    let limits = QueueLimits { max_messages: Some(3), max_bytes: Some(1 << 40), on_full: OnFull::Reject };
+    let dead_letter = Some(name("grüße/€"));
+    let settings = QueueSettings { default_durable: false, delivery_limit: 3, dead_letter, limits };
     Build::default().op(Op::QueueChange { id: A, settings: settings.clone() }).submit(&mut store, 0);
     let mut store = store.restart(1);
     let found = recover(&mut store, 1);

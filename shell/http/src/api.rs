@@ -12,7 +12,7 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use packhorse_broker::{Command, QueuePatch, Refusal, Reply, ShardReport};
+use packhorse_broker::{Command, OnFull, QueuePatch, Refusal, Reply, ShardReport};
 use packhorse_model::ShardId;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -321,7 +321,7 @@ fn parameters(query: &BTreeMap<String, String>, known: &[&str]) -> Result<(), Pr
 }
 
 /// Arguments of a queue that the specification has and this version has not.
-const ARGUMENTS_NOT_YET: &[&str] = &["max_messages", "max_bytes", "full", "expiry", "ttl_ms"];
+const ARGUMENTS_NOT_YET: &[&str] = &["expiry", "ttl_ms"];
 
 fn patch(body: &[u8]) -> Result<QueuePatch, Problem> {
     let mut patch = QueuePatch::default();
@@ -340,15 +340,27 @@ fn patch(body: &[u8]) -> Result<QueuePatch, Problem> {
                 let limit = value.as_u64().and_then(|n| u32::try_from(n).ok());
                 patch.max_deliveries = Some(limit.ok_or_else(|| wrong("a whole number from 0 to 4294967295"))?);
             }
-            // As a queue reports it when it has the broker's default.
-            "dead_letter" if value.is_null() => {}
+            // As a queue reports what it has not, or has as the broker's default.
+            "dead_letter" | "max_messages" | "max_bytes" if value.is_null() => {}
+            "max_messages" | "max_bytes" => {
+                let limit = Some(value.as_u64().ok_or_else(|| wrong("a whole number"))?);
+                let limits = patch.limits.get_or_insert_default();
+                *if key == "max_messages" { &mut limits.max_messages } else { &mut limits.max_bytes } = limit;
+            }
+            "full" => {
+                let on_full = value.as_str().and_then(OnFull::parse);
+                patch.limits.get_or_insert_default().on_full =
+                    on_full.ok_or_else(|| wrong("block, reject or drop-oldest"))?;
+            }
             "dead_letter" => {
                 patch.dead_letter = Some(value.as_str().ok_or_else(|| wrong("the name of a queue"))?.to_string());
             }
             other if ARGUMENTS_NOT_YET.contains(&other) => return Err(Problem::not_yet(&format!("argument {other}"))),
             _ => {
-                let detail =
-                    format!("unknown argument {key}; a queue takes default_durable, max_deliveries, dead_letter");
+                let detail = format!(
+                    "unknown argument {key}; a queue takes default_durable, max_deliveries, dead_letter, max_messages, \
+                     max_bytes, full"
+                );
                 return Err(Problem::bad("unknown-argument", detail));
             }
         }

@@ -15,6 +15,8 @@ pub(crate) struct Queue {
     counts: Counts,
     oldest_age_ms: Option<u64>,
     full: bool,
+    /// Which limit, if it is full: `messages` or `bytes`.
+    full_limit: Option<&'static str>,
     settings: Settings,
 }
 
@@ -24,6 +26,10 @@ pub(crate) struct Settings {
     default_durable: bool,
     max_deliveries: u32,
     dead_letter: Option<String>,
+    max_messages: Option<u64>,
+    max_bytes: Option<u64>,
+    /// What it does when it is full.
+    full: &'static str,
 }
 
 /// Counts of a queue, or sums of them.
@@ -49,6 +55,7 @@ struct CountsOf {
     expired_total: u64,
     dead_lettered_total: u64,
     purged_total: u64,
+    moved_total: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -63,12 +70,15 @@ impl From<QueueReport> for Queue {
             shard: report.shard,
             counts: Counts(report.counters),
             oldest_age_ms: report.oldest_age_ms,
-            // No limits of queues yet: none can be full.
-            full: false,
+            full: report.full.is_some(),
+            full_limit: report.full.map(|limit| limit.as_str()),
             settings: Settings {
                 default_durable: report.settings.default_durable,
                 max_deliveries: report.settings.delivery_limit,
                 dead_letter: report.settings.dead_letter.map(|n| n.as_str().to_string()),
+                max_messages: report.settings.limits.max_messages,
+                max_bytes: report.settings.limits.max_bytes,
+                full: report.settings.limits.on_full.as_str(),
             },
         }
     }
@@ -194,5 +204,6 @@ fn add(a: Counters, b: Counters) -> Counters {
         expired_total: a.expired_total + b.expired_total,
         dead_lettered_total: a.dead_lettered_total + b.dead_lettered_total,
         purged_total: a.purged_total + b.purged_total,
+        moved_total: a.moved_total + b.moved_total,
     }
 }

@@ -1,6 +1,6 @@
 //! The API over real sockets with shards that are played by a function.
 
-use packhorse_broker::{Command, Counters, ListPage, QueueReport, Refusal, RefusalKind, Reply, ShardReport};
+use packhorse_broker::{Command, Counters, Limit, ListPage, QueueReport, Refusal, RefusalKind, Reply, ShardReport};
 use packhorse_http::{Gateway, HttpLimits, Node, Phase, Server};
 use packhorse_model::{QueueId, QueueName, QueueSettings, ShardId};
 use serde_json::{Value, json};
@@ -19,6 +19,7 @@ fn play(shard: ShardId, command: Command) -> Reply {
         shard: shard.0,
         counters: Counters { ready: n, depth: n, ..Counters::default() },
         oldest_age_ms: Some(5),
+        full: Some(Limit::Bytes),
     };
     let not_found = |name: &str| {
         Reply::Refused(Refusal {
@@ -47,6 +48,7 @@ fn play(shard: ShardId, command: Command) -> Reply {
             let mut queue = QueueReport { name, ..report(1) };
             queue.settings.delivery_limit = patch.max_deliveries.unwrap_or(10);
             queue.settings.default_durable = patch.default_durable.unwrap_or(true);
+            queue.settings.limits = patch.limits.unwrap_or_default();
             queue.settings.dead_letter = patch.dead_letter.and_then(|n| QueueName::new(&n).ok());
             Reply::Created { queue: Box::new(queue), new: true }
         }
@@ -158,10 +160,15 @@ fn status_sums_shards() {
 #[test]
 fn queues_are_created_shown_and_deleted() {
     let broker = start(HttpLimits::default());
-    let body = r#"{"max_deliveries": 3, "default_durable": false, "dead_letter": "graves"}"#;
+    let body = r#"{"max_deliveries": 3, "default_durable": false, "dead_letter": "graves", "max_messages": 7, "full": "reject"}"#;
     let (status, queue) = broker.ask("PUT", "/api/v1/queues/new", body);
     assert_eq!(status, 201);
-    assert_eq!(queue["settings"], json!({ "max_deliveries": 3, "default_durable": false, "dead_letter": "graves" }));
+    let settings = json!({
+        "max_deliveries": 3, "default_durable": false, "dead_letter": "graves",
+        "max_messages": 7, "max_bytes": null, "full": "reject",
+    });
+    assert_eq!(queue["settings"], settings);
+    assert_eq!((&queue["full"], &queue["full_limit"]), (&json!(true), &json!("bytes")));
     assert_eq!(broker.ask("PUT", "/api/v1/queues/new", "").0, 201, "no body = defaults");
     // What a queue reports can be given back.
     assert_eq!(broker.ask("PUT", "/api/v1/queues/new", &queue["settings"].to_string()).0, 201);
@@ -198,7 +205,9 @@ fn refusals_are_problem_documents_with_stable_codes() {
         ("PUT", "/api/v1/queues/a", "{\"max_deliveries\": -1}", problem(400, "invalid-argument")),
         ("PUT", "/api/v1/queues/a", "{\"max_deliveries\": 4294967296}", problem(400, "invalid-argument")),
         ("PUT", "/api/v1/queues/a", "{\"colour\": 1}", problem(400, "unknown-argument")),
-        ("PUT", "/api/v1/queues/a", "{\"max_messages\": 1}", problem(501, "not-implemented")),
+        ("PUT", "/api/v1/queues/a", "{\"max_messages\": -1}", problem(400, "invalid-argument")),
+        ("PUT", "/api/v1/queues/a", "{\"full\": \"drop\"}", problem(400, "invalid-argument")),
+        ("PUT", "/api/v1/queues/a", "{\"ttl_ms\": 1}", problem(501, "not-implemented")),
         ("PUT", "/api/v1/queues/a", &large, problem(413, "body-too-large")),
         ("GET", "/metrics", "", problem(501, "not-implemented")),
         ("GET", "/api/v1/queues/a/messages", "", problem(501, "not-implemented")),

@@ -3,8 +3,8 @@
 use super::{Due, Queues};
 use crate::admin::{Command, RefusalKind, Reply};
 use crate::mail::Body;
-use crate::topology::{not_found, refused};
-use packhorse_model::QueueId;
+use crate::topology::{Change, not_found, refused};
+use packhorse_model::{QueueId, QueueName, QueueSettings, ShardId};
 use packhorse_queue::Input;
 use packhorse_store::Ticket;
 use std::collections::BTreeMap;
@@ -14,8 +14,21 @@ use std::collections::BTreeMap;
 pub(super) struct Commands {
     /// Purges under way and their queues, by the commands' ids.
     purges: BTreeMap<u64, QueueId>,
+    /// Moves under way, by the commands' ids.
+    moves: BTreeMap<u64, Moving>,
     /// The broker is stopping: nothing is begun any more.
     stopping: bool,
+}
+
+/// A move under way.
+#[derive(Clone, Copy, Debug)]
+struct Moving {
+    from: QueueId,
+    to: QueueId,
+    /// Messages so far.
+    moved: u64,
+    /// The other queue could not take one.
+    failed: bool,
 }
 
 impl Queues {
@@ -46,13 +59,74 @@ impl Queues {
                 self.commands.purges.insert(id, queue);
                 self.tell(slot, Input::Purge { token: id });
             }
-            _ => self.not_yet(id),
+            Command::QueueMove { from, to, limit } => self.begin_move(id, slot, from, to, limit),
+            Command::QueueChange { limits, .. } => {
+                let settings = QueueSettings { limits, ..self.held[slot as usize].queue.settings().clone() };
+                self.tell(slot, Input::Settings(settings.clone()));
+                self.batch.require_flush();
+                let change = Change::Changed { id: queue, admin: id, settings };
+                self.due.wait(self.ticket, Due::Topology(change));
+            }
+            _ => unreachable!("it names no queue"),
         }
     }
 
-    pub(crate) fn not_yet(&mut self, id: u64) {
-        let detail = "this is not implemented yet".to_string();
-        self.reply(id, refused(RefusalKind::Unavailable, "not-implemented", detail));
+    fn begin_move(&mut self, id: u64, slot: u32, from: String, to: String, limit: u64) {
+        let name = match QueueName::new(&to) {
+            Ok(name) => name,
+            Err(error) => {
+                self.reply(id, refused(RefusalKind::Invalid, "invalid-name", error.to_string()));
+                return;
+            }
+        };
+        let queue = self.held[slot as usize].id;
+        let Some(target) = self.directory.by_name(&to).map(|known| known.id) else {
+            if self.config.auto_create {
+                self.want_queue_for(name, id, Command::QueueMove { from, to, limit });
+            } else {
+                self.reply(id, not_found(&to));
+            }
+            return;
+        };
+        if target == queue {
+            let detail = format!("queue \"{from}\" cannot be moved to itself; name another queue");
+            self.reply(id, refused(RefusalKind::Invalid, "same-queue", detail));
+            return;
+        }
+        self.commands.moves.insert(id, Moving { from: queue, to: target, moved: 0, failed: false });
+        let strip_ttl = to == self.config.dead_letter_queue || self.directory.names_dead_letter(&to);
+        self.tell(slot, Input::Move { token: id, limit, strip_ttl });
+    }
+
+    /// Where the messages of a move go; `None`: it is over, or the queue is gone.
+    pub(super) fn move_target(&self, token: u64) -> Option<(QueueId, ShardId)> {
+        let moving = self.commands.moves.get(&token)?;
+        self.directory.by_id(moving.to).map(|known| (known.id, known.owner))
+    }
+
+    /// A message of a move is in the other queue, or cannot be.
+    pub(super) fn move_answered(&mut self, token: u64, moved: bool) {
+        if let Some(moving) = self.commands.moves.get_mut(&token) {
+            moving.moved += u64::from(moved);
+            moving.failed |= !moved;
+        }
+    }
+
+    /// A queue has moved what an operator wanted moved, or as much of it as the other queue takes.
+    pub(super) fn moved(&mut self, id: u64, messages: u64) {
+        let Some(moving) = self.commands.moves.remove(&id) else { return };
+        let reply = match self.directory.by_id(moving.to).map(|known| known.name.clone()) {
+            Some(name) if moving.failed && messages == 0 => {
+                let detail = format!("queue \"{name}\" takes no message: it is full, or just being deleted");
+                refused(RefusalKind::Conflict, "queue-full", detail)
+            }
+            None if moving.failed && messages == 0 => {
+                let detail = "the queue to move to was deleted".to_string();
+                refused(RefusalKind::NotFound, "queue-not-found", detail)
+            }
+            _ => Reply::Moved { messages },
+        };
+        self.reply_when_durable(id, reply);
     }
 
     /// A queue has removed what an operator wanted gone.
@@ -81,6 +155,12 @@ impl Queues {
             let detail = "the queue was deleted before it was purged".to_string();
             self.reply(id, refused(RefusalKind::NotFound, "queue-not-found", detail));
         }
+        for (id, Moving { moved, .. }) in
+            self.commands.moves.extract_if(.., |_, moving| moving.from == queue).collect::<Vec<_>>()
+        {
+            let detail = format!("the queue was deleted when {moved} of its messages had been moved");
+            self.reply(id, refused(RefusalKind::NotFound, "queue-not-found", detail));
+        }
     }
 
     /// The broker is stopping: whoever waits is told.
@@ -88,6 +168,9 @@ impl Queues {
         self.commands.stopping = true;
         for (id, _) in std::mem::take(&mut self.commands.purges) {
             self.reply(id, stopping(0));
+        }
+        for (id, moving) in std::mem::take(&mut self.commands.moves) {
+            self.reply(id, stopping(moving.moved));
         }
     }
 }

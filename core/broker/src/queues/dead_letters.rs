@@ -1,14 +1,13 @@
-//! Dead letters between queues, which may be on different shards: a place is kept in the dead-letter queue, then the source
-//! writes one record for both sides, then the place is filled. The queue's own part is `packhorse_queue`'s.
+//! Entries between queues, which may be on different shards: dead letters, and what operators move. A place is kept in the other
+//! queue, then the source writes one record for both sides, then the place is filled. The queue's own part is `packhorse_queue`'s.
 
 use super::{Due, Queues, Reply};
 use crate::io::Level;
-use crate::mail::{Answer, Body};
-use bytes::Bytes;
-use packhorse_model::{Content, EntryKey, Head, Overlay, QueueId, Reason, Resident};
-use packhorse_queue::{self as queue, DeliveryKey, Input};
+use crate::mail::{Answer, Body, Guest};
+use packhorse_model::{Content, EntryKey, QueueId, Reason, Resident};
+use packhorse_queue::{self as queue, Input};
 
-/// An entry on its way to a dead-letter queue.
+/// An entry on its way to another queue.
 #[derive(Debug)]
 pub(super) struct Relocating {
     relocation: Box<queue::Relocation>,
@@ -23,29 +22,45 @@ impl Queues {
     pub(super) fn relocate(&mut self, slot: u32, relocation: Box<queue::Relocation>, reply: Option<Reply>) {
         let held = &self.held[slot as usize];
         let from = EntryKey { queue: held.id, sequence: relocation.key.sequence };
-        let default = self.config.dead_letter_queue.as_str();
-        let name = held.queue.settings().dead_letter.as_ref().map_or(default, |name| name.as_str()).to_string();
-        let target = self.directory.by_name(&name).map(|known| (known.id, known.owner));
         let reply = reply.or_else(|| self.postponed.remove(&from));
-        match target {
-            Some((id, owner)) if owner == self.shard => {
-                self.relocating.insert(from, Relocating { relocation, spilled: false, reply });
-                let Some(relocating) = self.relocating.get(&from) else { return };
-                let relocation = &relocating.relocation;
-                let (head, content, overlay) = (relocation.head, relocation.content, relocation.overlay.clone());
-                let stored = relocation.stored;
-                let to = self.reserve(id, head, content, None, stored, overlay);
-                self.on_reserved(from, to, head.level());
+        let mut name = String::new();
+        let target = match relocation.token {
+            Some(token) => {
+                let target = self.move_target(token);
+                if target.is_none() {
+                    self.postpone(slot, from, &relocation, reply);
+                    return;
+                }
+                target
             }
+            None => {
+                let default = self.config.dead_letter_queue.as_str();
+                name = held.queue.settings().dead_letter.as_ref().map_or(default, |name| name.as_str()).to_string();
+                self.directory.by_name(&name).map(|known| (known.id, known.owner))
+            }
+        };
+        match target {
             Some((id, owner)) => {
-                let (head, overlay) = (relocation.head, relocation.overlay.clone());
+                let stored = relocation.stored;
                 let (content, bytes) = match relocation.content {
-                    Content::Body(place) if !relocation.stored => (relocation.content, self.ring.get(place)),
-                    Content::Body(place) => (Content::Body(Resident { buffer: 0, ..place }), None),
-                    large => (large, None),
+                    Content::Body(place) if owner != self.shard && !stored => {
+                        (relocation.content, self.ring.get(place))
+                    }
+                    Content::Body(place) if owner != self.shard => {
+                        (Content::Body(Resident { buffer: 0, ..place }), None)
+                    }
+                    here => (here, None),
                 };
+                let (head, deliveries) = (relocation.head, relocation.deliveries);
+                let overlay = relocation.overlay.clone();
+                let guest = Guest { head, content, bytes, stored, deliveries, overlay };
                 self.relocating.insert(from, Relocating { relocation, spilled: false, reply });
-                self.mail(owner, Body::Reserve { from, to: id, head, content, bytes, overlay });
+                if owner == self.shard {
+                    let to = self.reserve(id, guest);
+                    self.on_reserved(from, to, head.level());
+                } else {
+                    self.mail(owner, Body::Reserve { from, to: id, guest });
+                }
             }
             None => {
                 self.relocating.insert(from, Relocating { relocation, spilled: false, reply });
@@ -62,16 +77,29 @@ impl Queues {
             relocation.stored |= spilled;
             self.relocate(slot, relocation, reply);
         } else {
-            self.postpone(slot, from, relocation.key, reply);
+            self.postpone(slot, from, &relocation, reply);
         }
     }
 
-    /// The dead-letter queue cannot take it: the queue offers it again after a while.
-    fn postpone(&mut self, slot: u32, from: EntryKey, key: DeliveryKey, reply: Option<Reply>) {
+    /// The other queue cannot take it: a dead letter is offered again after a while, a move ends.
+    fn postpone(&mut self, slot: u32, from: EntryKey, relocation: &queue::Relocation, reply: Option<Reply>) {
         if let Some(reply) = reply {
             self.postponed.insert(from, reply);
         }
-        self.tell(slot, Input::RelocateFailed { key });
+        let queue = &self.held[slot as usize].queue;
+        match relocation.token {
+            Some(token) => self.move_answered(token, false),
+            None if !queue.jammed() => {
+                let text = format!(
+                    "queue \"{}\": message {} stays here, because the dead-letter queue cannot take it",
+                    queue.name(),
+                    from.sequence
+                );
+                self.log(Level::Warn, None, text);
+            }
+            None => {}
+        }
+        self.tell(slot, Input::RelocateFailed { key: relocation.key });
     }
 
     /// A queue is gone with all its entries, also those on their way: nobody waits for them any more.
@@ -92,17 +120,13 @@ impl Queues {
         }
     }
 
-    /// Keeps a place in a dead-letter queue of this shard.
-    pub(crate) fn reserve(
-        &mut self,
-        id: QueueId,
-        head: Head,
-        content: Content,
-        bytes: Option<Bytes>,
-        stored: bool,
-        overlay: Box<Overlay>,
-    ) -> Option<EntryKey> {
+    /// Keeps a place in a queue of this shard; `None`: there is no such queue, or no room in it.
+    pub(crate) fn reserve(&mut self, id: QueueId, guest: Guest) -> Option<EntryKey> {
         let slot = self.slot(id)?;
+        let Guest { head, content, bytes, stored, deliveries, overlay } = guest;
+        if !self.held[slot as usize].queue.takes(content.length()) {
+            return None;
+        }
         let mut keep = None;
         let content = match (content, bytes) {
             (Content::Body(place), Some(bytes)) => {
@@ -112,7 +136,7 @@ impl Queues {
             }
             (content, _) => content,
         };
-        let answer = self.tell(slot, Input::Reserve { head, content, stored, overlay });
+        let answer = self.tell(slot, Input::Reserve { head, content, stored, deliveries, overlay });
         let to = EntryKey { queue: id, sequence: answer.sequence()? };
         if let Some((buffer, bytes)) = keep {
             let held = bytes.len();
@@ -127,7 +151,7 @@ impl Queues {
         Some(to)
     }
 
-    /// The place in the dead-letter queue is known: write the move.
+    /// The place in the other queue is known: write the move.
     pub(crate) fn on_reserved(&mut self, from: EntryKey, to: Option<EntryKey>, level: u8) {
         let Some(Relocating { relocation, reply, .. }) = self.relocating.remove(&from) else {
             // The source was deleted meanwhile.
@@ -138,12 +162,15 @@ impl Queues {
         };
         let Some(slot) = self.slot(from.queue) else { return };
         let Some(to) = to else {
-            self.postpone(slot, from, relocation.key, reply);
+            self.postpone(slot, from, &relocation, reply);
             return;
         };
         let stored = relocation.stored;
         let reason = relocation.overlay.dead_letter.as_ref().map(|letter| letter.reason);
         let done = self.tell(slot, Input::Relocate { key: relocation.key, to, stored }).settled();
+        if let Some(token) = relocation.token.filter(|_| done) {
+            self.move_answered(token, true);
+        }
         if done && reason == Some(Reason::BrokerCrash) {
             let name = self.held[slot as usize].queue.name();
             let text = format!(

@@ -35,6 +35,13 @@ impl Queues {
         }
         match self.slot(id) {
             Some(slot) => {
+                let queue = &self.held[slot as usize].queue;
+                if queue.limited()
+                    && let Some(limit) = queue.refuses(payload.length())
+                {
+                    self.refuse_full(slot, limit, from, delivery, settled, &payload);
+                    return;
+                }
                 self.enter(slot, head, payload, None);
                 if settled {
                 } else if head.persistent() && !planted(Planted::ConfirmEarly) {
@@ -73,7 +80,9 @@ impl Queues {
             Request::Enqueue { from, delivery, settled, head, payload } => {
                 self.enqueue(id, from, delivery, settled, head, payload);
             }
-            Request::Subscribe { from, pre_settled } => self.subscribe(id, from, pre_settled),
+            Request::Subscribe { from, pre_settled, browses } => self.subscribe(id, from, pre_settled, browses),
+            Request::Room { from, mean_bytes } => self.room(id, from, mean_bytes),
+            Request::NoRoom { from } => self.producer_left(id, from),
             Request::Credit { consumer, limit, drain } => {
                 let Some(subscriber) = self.subscribers.get_mut(&consumer) else { return };
                 if drain && subscriber.draining.is_none() {
@@ -96,7 +105,7 @@ impl Queues {
         }
     }
 
-    pub(super) fn subscribe(&mut self, id: QueueId, from: LinkRef, pre_settled: bool) {
+    pub(super) fn subscribe(&mut self, id: QueueId, from: LinkRef, pre_settled: bool, browses: bool) {
         let Some(slot) = self.slot(id) else {
             let why = "the queue was deleted".to_string();
             self.answer(from, Answer::Ended { condition: "amqp:not-found", why });
@@ -105,7 +114,8 @@ impl Queues {
         let consumer = ConsumerId(self.next_consumer);
         self.next_consumer += 1;
         self.subscribers.insert(consumer, Subscriber { link: from, slot, draining: None });
-        self.tell(slot, Input::Subscribe { consumer, pre_settled });
+        let comes = if browses { Input::Browse { consumer } } else { Input::Subscribe { consumer, pre_settled } };
+        self.tell(slot, comes);
         self.answer(from, Answer::Subscribed { queue: id, consumer });
     }
 

@@ -153,7 +153,6 @@ fn sequence_3_what_is_not_there_yet_is_not_implemented() {
             Source { dynamic: true, ..Source::default() },
             Source { address: Some("/topics/t"), ..Source::default() },
             Source { address: Some("t"), capabilities: Symbols::from_slice(&["temporary-topic"]), ..Source::default() },
-            Source { address: Some("q"), distribution_mode: Some("copy"), ..Source::default() },
         ];
         for terminus in receivers {
             let said = refused(world, p, &source(terminus));

@@ -1,28 +1,16 @@
 //! An operator empties a queue of what nobody holds.
 
-use crate::world::{World, each, number};
+use crate::world::{each, number};
 use packhorse_broker::{Command, RefusalKind, Reply};
 
 fn purge(name: &str) -> Command {
     Command::QueuePurge { name: name.into() }
 }
 
-/// A queue with numbers 0 to `count` - 1.
-fn fill(world: &mut World, queue: &str, count: u64) {
-    let c = world.client("producer");
-    let s = world[c].sender(queue);
-    world.run();
-    for n in 0..count {
-        world[c].send(s, number(n));
-    }
-    world.run();
-    assert_eq!(world[c].confirmed(s).len() as u64, count);
-}
-
 #[test]
 fn a_purge_takes_what_nobody_holds_and_its_answer_waits_for_the_record() {
     each(|world| {
-        fill(world, "q", 10);
+        world.fill("q", 0..10);
         let c = world.client("c");
         let r = world[c].receiver("q", 3);
         world.run();
@@ -45,7 +33,7 @@ fn a_purge_takes_what_nobody_holds_and_its_answer_waits_for_the_record() {
 #[test]
 fn a_purge_of_many_goes_over_turns_and_leaves_what_comes_later() {
     each(|world| {
-        fill(world, "q", 6000);
+        world.fill("q", 0..6000);
         world.hold_store();
         let id = world.command(0, purge("q"));
         world.turn();
@@ -69,7 +57,7 @@ fn a_purge_is_answered_once_when_its_queue_goes_or_the_broker_stops() {
     each(|world| {
         let Reply::Refused(refusal) = world.ask(purge("nix")) else { panic!("there is none") };
         assert_eq!((refusal.kind, refusal.code), (RefusalKind::NotFound, "queue-not-found"));
-        fill(world, "q", 6000);
+        world.fill("q", 0..6000);
         let id = world.command(0, purge("q"));
         world.turn();
         let gone = world.command(0, Command::QueueDelete { name: "q".into(), force: true });

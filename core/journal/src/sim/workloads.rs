@@ -5,7 +5,8 @@ use crate::sim::Player;
 use crate::sim::model::Stuff;
 use bytes::Bytes;
 use packhorse_model::{
-    ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, Overlay, QueueId, QueueName, QueueSettings, Reason,
+    ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, OnFull, Overlay, QueueId, QueueLimits, QueueName,
+    QueueSettings, Reason,
 };
 use packhorse_store::{Batch, Load, Op, PASSED, RESERVE, Stored};
 
@@ -220,7 +221,7 @@ fn queues_come_and_go(player: &mut Player, turn: u64) {
         enqueue(player, &mut batch, queue, 300, false);
     }
     if turn % 4 == 1 {
-        let settings = QueueSettings { delivery_limit: turn as u32, ..QueueSettings::default() };
+        let settings = settings(turn);
         batch.push(Op::QueueChange { id: queue, settings });
     }
     if turn % 5 == 2 {
@@ -342,7 +343,7 @@ fn changes(player: &mut Player, turn: u64) {
             5 => batch.push(Op::DispatchMark { queue, first: entry.sequence / 256 * 256, count: 256 }),
             6 if ids.len() > 2 && player.below(3) == 0 => batch.push(Op::QueueDelete { id: queue }),
             7 => {
-                let settings = QueueSettings { delivery_limit: turn as u32, ..QueueSettings::default() };
+                let settings = settings(turn);
                 batch.push(Op::QueueChange { id: queue, settings });
             }
             _ => batch.acknowledge(queue, entry.sequence),
@@ -503,4 +504,11 @@ fn everything(player: &mut Player, turn: u64) {
     {
         player.load(0, Load { queue: *queue, level: 4, from: 0, count: 100, bytes: 100_000 });
     }
+}
+
+/// Settings that tell the turn, every other time with limits.
+fn settings(turn: u64) -> QueueSettings {
+    let limits = QueueLimits { max_messages: Some(turn), max_bytes: None, on_full: OnFull::DropOldest };
+    let limits = if turn.is_multiple_of(2) { limits } else { QueueLimits::default() };
+    QueueSettings { delivery_limit: turn as u32, limits, ..QueueSettings::default() }
 }

@@ -184,15 +184,18 @@ impl Rig {
                 }
                 Effect::Relocate(relocation) => {
                     self.relocations.push((*relocation).clone());
-                    let Relocation { key, head, content, stored, overlay } = *relocation;
-                    let to = self.handle(DLQ, Input::Reserve { head, content, stored, overlay }).sequence().unwrap();
+                    let Relocation { key, head, content, stored, deliveries, overlay, .. } = *relocation;
+                    let to = self
+                        .handle(DLQ, Input::Reserve { head, content, stored, deliveries, overlay })
+                        .sequence()
+                        .unwrap();
                     let moved =
                         self.handle(id, Input::Relocate { key, to: EntryKey { queue: DLQ, sequence: to }, stored });
                     assert!(moved.settled());
                     self.arriving.push((self.store.next_ticket(), head.level(), to));
                 }
                 Effect::Damaged { sequence, .. } => self.damaged.push(sequence),
-                Effect::Overlay(_) | Effect::Purged { .. } => {}
+                Effect::Overlay(_) | Effect::Purged { .. } | Effect::Moved { .. } => {}
             }
         }
     }

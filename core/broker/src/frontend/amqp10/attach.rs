@@ -111,7 +111,8 @@ impl Connection {
         } else {
             let modes = self.engine.settle_modes(link.id);
             let pre_settled = modes.is_some_and(|(snd, _)| snd == SenderSettleMode::Settled);
-            queues.request(queue, Request::Subscribe { from: me, pre_settled });
+            let browses = pending.kept.browses;
+            queues.request(queue, Request::Subscribe { from: me, pre_settled, browses });
         }
     }
 
@@ -131,7 +132,7 @@ impl Connection {
             // The peer has gone meanwhile; its detach comes.
             return;
         }
-        link.kind = Kind::Producer(Producer::new(queue));
+        link.kind = Kind::Producer(Producer::new(queue, queues.limited(queue)));
         self.renew_credit(queues, token);
     }
 
@@ -143,7 +144,7 @@ impl Connection {
             queues.request(queue, Request::Unsubscribe { consumer, lost: false });
             return;
         };
-        let id = link.id;
+        let (id, browses) = (link.id, pending.kept.browses);
         let accepted = pending.kept.with_source(&limits, |source| {
             let reply = LinkReply { source: Some(source), target: None, empty_unsettled: true, ..LinkReply::default() };
             self.engine.accept_link(id, &reply)
@@ -153,7 +154,7 @@ impl Connection {
             queues.request(queue, Request::Unsubscribe { consumer, lost: false });
             return;
         }
-        link.kind = Kind::Consumer(Consumer::new(queue, consumer));
+        link.kind = Kind::Consumer(Consumer::new(queue, consumer, browses));
         // Credit may have come before the answer.
         self.on_credit(queues, token);
     }

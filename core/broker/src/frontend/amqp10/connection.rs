@@ -469,6 +469,7 @@ impl Connection {
                 self.reject(queues, token, delivery, &Refused::new(condition, why));
                 self.answered(token, 1);
             }
+            Answer::Room { share } => self.on_room(queues, token, share),
             Answer::Subscribed { queue, consumer } => self.on_subscribed(queues, token, queue, consumer),
             Answer::Deliver(deliver) => self.deliver(queues, token, deliver),
             Answer::Drained { limit } => self.on_drained(queues, token, limit),
@@ -497,6 +498,16 @@ impl Connection {
         let tokens: Vec<u64> = producers.map(|(i, link)| token(i as u32, link.generation)).collect();
         for token in tokens {
             self.fail_link(queues, token, &Refused::new("amqp:resource-deleted", "the queue was deleted"));
+        }
+    }
+
+    /// Links of a queue that has other settings go by them.
+    pub(crate) fn queue_changed(&mut self, queues: &mut Queues, queue: QueueId) {
+        let producers =
+            self.links.iter().filter(|(_, link)| matches!(&link.kind, Kind::Producer(p) if p.queue == queue));
+        let tokens: Vec<u64> = producers.map(|(i, link)| token(i as u32, link.generation)).collect();
+        for token in tokens {
+            self.limits_changed(queues, token);
         }
     }
 

@@ -262,8 +262,11 @@ impl Connection {
             self.fail_link(queues, token, &Refused::new("amqp:link:message-size-exceeded", text));
             return;
         };
-        let queue = consumer.queue;
+        let (queue, browses) = (consumer.queue, consumer.browses);
         queues.log(Level::Warn, Some(self.id), text);
+        if browses {
+            return;
+        }
         let outcome = packhorse_model::Outcome::ReturnModified { undeliverable_here: true, annotations: Bytes::new() };
         queues.request(queue, Request::Settle { key, outcome, reply: None });
     }
@@ -410,6 +413,14 @@ impl Connection {
         }
         let Some(outcome) = render::outcome(told.state, state) else { return };
         let Some(key) = consumer.unsettled.try_remove(told.token as usize) else { return };
+        if consumer.browses {
+            if !told.settled {
+                // Nothing comes of it, so there is nothing to wait for.
+                let session = link.session;
+                let _ = self.engine.settle_outgoing(session, told.delivery_id);
+            }
+            return;
+        }
         let queue = consumer.queue;
         let reply = (!told.settled).then_some((me, told.delivery_id));
         if reply.is_some() {

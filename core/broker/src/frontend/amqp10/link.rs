@@ -65,12 +65,18 @@ pub(crate) struct Producer {
     pub(crate) pauses: bool,
     /// It waits for credit until the store has caught up.
     pub(crate) starved: bool,
+    /// The queue has limits: it is asked before credit is given.
+    pub(crate) limited: bool,
+    /// … has been asked, when the link had so much credit.
+    pub(crate) asked: Option<u32>,
+    /// … and most credit that it allowed.
+    pub(crate) share: u32,
     /// Deliveries that the sender wants settled at once although the link settles second.
     pub(crate) settle_first: Vec<u32>,
 }
 
 impl Producer {
-    pub(crate) fn new(queue: QueueId) -> Producer {
+    pub(crate) fn new(queue: QueueId, limited: bool) -> Producer {
         Producer {
             queue,
             mean_bytes: 1024,
@@ -79,6 +85,9 @@ impl Producer {
             behind_bytes: 0,
             pauses: false,
             starved: false,
+            limited,
+            asked: None,
+            share: u32::MAX,
             settle_first: Vec::new(),
         }
     }
@@ -140,10 +149,12 @@ pub(crate) struct Consumer {
     pub(crate) unsettled: slab::Slab<DeliveryKey>,
     /// In the connection's list of blocked links; the queue gives nothing meanwhile.
     pub(crate) blocked: bool,
+    /// It browses: it holds nothing, and what it says of a delivery is of no concern to the queue.
+    pub(crate) browses: bool,
 }
 
 impl Consumer {
-    pub(crate) fn new(queue: QueueId, consumer: ConsumerId) -> Consumer {
+    pub(crate) fn new(queue: QueueId, consumer: ConsumerId, browses: bool) -> Consumer {
         Consumer {
             queue,
             consumer,
@@ -156,6 +167,7 @@ impl Consumer {
             drained: false,
             unsettled: slab::Slab::new(),
             blocked: false,
+            browses,
         }
     }
 }

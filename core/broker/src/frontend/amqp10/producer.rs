@@ -4,7 +4,7 @@
 use super::connection::{Connection, Going, index, token};
 use super::link::{Kind, LargeIn, Partial, PartialBody, Producer};
 use super::render::{self, Refused};
-use crate::mail::{Behind, LinkRef, Payload};
+use crate::mail::{Behind, LinkRef, Payload, Request};
 use crate::queues::Queues;
 use bytes::Bytes;
 use packhorse_amqp10::codec::{DeliveryState, Error, ReceiverSettleMode, Rejected};
@@ -280,6 +280,9 @@ impl Connection {
 
     /// A producer's link ends; what was whole still counts. Unless the connection is lost, the link stays until it is told.
     pub(super) fn producer_goes(&mut self, queues: &mut Queues, token: u64, mut producer: Producer, going: Going) {
+        if std::mem::take(&mut producer.limited) {
+            queues.request(producer.queue, Request::NoRoom { from: self.me_at(token) });
+        }
         let partial = producer.partial.take();
         if std::mem::take(&mut producer.pauses) {
             self.paused_by -= 1;
@@ -385,6 +388,7 @@ impl Connection {
         let Kind::Producer(producer) = &mut link.kind else { return };
         let by_bytes = queues.config.link_credit_bytes / producer.mean_bytes.max(1);
         let most = by_bytes.clamp(1, u64::from(queues.config.link_credit_max)) as u32;
+        let most = most.min(producer.share);
         let credit = self.engine.credit(link.id);
         if credit > most / 2 && credit / 2 <= most {
             return;
@@ -395,7 +399,58 @@ impl Connection {
             }
             return;
         }
+        if producer.limited {
+            self.ask_for_room(queues, token);
+            return;
+        }
         let _ = self.engine.grant(link.id, most);
+    }
+
+    /// Asks the queue how much credit the link may have.
+    fn ask_for_room(&mut self, queues: &mut Queues, token: u64) {
+        let me = self.me_at(token);
+        let Some(link) = self.links.get_mut(index(token) as usize) else { return };
+        let Kind::Producer(producer) = &mut link.kind else { return };
+        if producer.asked.is_none() {
+            producer.asked = Some(self.engine.credit(link.id));
+            let request = Request::Room { from: me, mean_bytes: producer.mean_bytes };
+            queues.request(producer.queue, request);
+        }
+    }
+
+    /// The queue has room for so many messages of this link.
+    pub(super) fn on_room(&mut self, queues: &mut Queues, token: u64, share: u64) {
+        let Some(link) = self.links.get_mut(index(token) as usize) else { return };
+        let Kind::Producer(producer) = &mut link.kind else { return };
+        if !producer.limited {
+            // It has no limits any more.
+            return;
+        }
+        producer.share = u32::try_from(share).unwrap_or(u32::MAX);
+        let most = (queues.config.link_credit_bytes / producer.mean_bytes.max(1))
+            .clamp(1, u64::from(queues.config.link_credit_max))
+            .min(share) as u32;
+        // What has come since the link asked was on its way when the queue looked.
+        let credit = self.engine.credit(link.id);
+        let since = producer.asked.take().map_or(0, |asked| asked.saturating_sub(credit));
+        let _ = self.engine.grant(link.id, most.saturating_sub(since));
+        if since > 0 {
+            self.renew_credit(queues, token);
+        }
+    }
+
+    /// The queue may have other limits, or none.
+    pub(super) fn limits_changed(&mut self, queues: &mut Queues, token: u64) {
+        let Some(Kind::Producer(producer)) = self.link_mut(token).map(|link| &mut link.kind) else { return };
+        let (before, now) = (producer.limited, queues.limited(producer.queue));
+        producer.limited = now;
+        if now {
+            self.ask_for_room(queues, token);
+        } else if before {
+            producer.asked = None;
+            producer.share = u32::MAX;
+            self.renew_credit(queues, token);
+        }
     }
 
     /// The store has caught up: credit that was withheld is granted.

@@ -2,7 +2,10 @@
 
 use bytes::Bytes;
 use packhorse_amqp10::Limits;
-use packhorse_amqp10::codec::{self, AttachTarget, DeliveryState, Map, Source, Symbols, Target, ValueWriter};
+use packhorse_amqp10::codec::{
+    self, AttachTarget, DeliveryState, Map, Source, Symbols, Target, TerminusDurability, TerminusExpiryPolicy,
+    ValueWriter,
+};
 use packhorse_amqp10::engine::Decision;
 use packhorse_amqp10::message::{self, Header, MessageView};
 use packhorse_model::{Address, ContentFormat, Head, HeadFlags, Outcome, Overlay, QueueName};
@@ -34,6 +37,8 @@ pub(crate) struct Kept {
     default_outcome: Vec<u8>,
     /// The capability `queue` was asked for.
     queue: bool,
+    /// It browses. For sources only.
+    pub(crate) browses: bool,
 }
 
 /// All outcomes that a consumer may use.
@@ -77,9 +82,10 @@ pub(crate) fn source(source: Option<&Source<'_>>) -> Result<(QueueName, Kept), R
     let Some(text) = source.address else {
         return Err(Refused::new("amqp:invalid-field", "the source has no address: name a queue"));
     };
-    if source.distribution_mode == Some("copy") {
-        return Err(Refused::not_there_yet("browsing (distribution-mode copy) is"));
-    }
+    // JMS clients send it for durable subscriptions too, which consume.
+    let subscribes =
+        source.durable == TerminusDurability::UnsettledState && source.expiry_policy == TerminusExpiryPolicy::Never;
+    let browses = source.distribution_mode == Some("copy") && !subscribes;
     if let Some(filters) = source.filter {
         for (_, filter) in filters.iter() {
             let Some((descriptor, _)) = filter.as_described() else { continue };
@@ -106,7 +112,7 @@ pub(crate) fn source(source: Option<&Source<'_>>) -> Result<(QueueName, Kept), R
         outcome.encode(&mut default_outcome);
     }
     let queue = source.capabilities.contains("queue");
-    Ok((name, Kept { address: text.into(), outcomes, default_outcome, queue }))
+    Ok((name, Kept { address: text.into(), outcomes, default_outcome, queue, browses }))
 }
 
 fn queue_name(text: &str, capabilities: &Symbols<'_>) -> Result<QueueName, Refused> {
@@ -138,7 +144,7 @@ impl Kept {
             .and_then(|state| state.outcome());
         f(Source {
             address: Some(&self.address),
-            distribution_mode: Some("move"),
+            distribution_mode: Some(if self.browses { "copy" } else { "move" }),
             outcomes: Symbols::from_slice(&outcomes[..count]),
             default_outcome,
             capabilities: if self.queue { Symbols::one("queue") } else { Symbols::default() },

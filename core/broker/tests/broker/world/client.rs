@@ -5,7 +5,7 @@ use super::{Pipe, number_of};
 use packhorse_amqp10::Limits;
 use packhorse_amqp10::codec::{
     Attach, AttachTarget, DeliveryState, Map, Modified, Open, Outcome, ReceiverSettleMode, Rejected, Role, SaslCode,
-    SenderSettleMode, Source, Symbols, Target,
+    SenderSettleMode, Source, Symbols, Target, TerminusDurability, TerminusExpiryPolicy,
 };
 use packhorse_amqp10::engine::{
     ClientConfig, Connection, Decision, DeliveryOutcome, Event, Input, LinkId, Piece, SendParams, SessionId,
@@ -116,6 +116,10 @@ pub(crate) struct ReceiverTerms<'a> {
     pub(crate) credit: u32,
     pub(crate) default_outcome: Option<Outcome<'a>>,
     pub(crate) max_message_size: Option<u64>,
+    /// It only browses.
+    pub(crate) browses: bool,
+    /// As JMS clients attach durable subscriptions.
+    pub(crate) durable: bool,
 }
 
 impl Default for ReceiverTerms<'_> {
@@ -126,6 +130,8 @@ impl Default for ReceiverTerms<'_> {
             credit: 100,
             default_outcome: None,
             max_message_size: None,
+            browses: false,
+            durable: false,
         }
     }
 }
@@ -218,6 +224,12 @@ impl Client {
         self.receiver_with(0, &name, address, ReceiverTerms { credit, ..ReceiverTerms::default() })
     }
 
+    /// Attaches a browser in the first session.
+    pub(crate) fn browser(&mut self, address: &str, credit: u32) -> usize {
+        let name = format!("b{}", self.links.len());
+        self.receiver_with(0, &name, address, ReceiverTerms { credit, browses: true, ..ReceiverTerms::default() })
+    }
+
     pub(crate) fn receiver_with(
         &mut self,
         session: usize,
@@ -229,6 +241,9 @@ impl Client {
             address: Some(address),
             outcomes: Symbols::from_slice(&OUTCOMES),
             default_outcome: terms.default_outcome,
+            distribution_mode: terms.browses.then_some("copy"),
+            durable: if terms.durable { TerminusDurability::UnsettledState } else { TerminusDurability::None },
+            expiry_policy: if terms.durable { TerminusExpiryPolicy::Never } else { TerminusExpiryPolicy::SessionEnd },
             ..Source::default()
         };
         let attach = Attach {

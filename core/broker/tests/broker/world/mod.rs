@@ -585,6 +585,39 @@ impl World {
         }
     }
 
+    /// Messages with these numbers, confirmed.
+    pub(crate) fn fill(&mut self, queue: &str, numbers: impl IntoIterator<Item = u64>) {
+        let c = self.client("filler");
+        let s = self[c].sender(queue);
+        self.run();
+        let sent = numbers.into_iter().map(|n| self[c].send(s, number(n))).count();
+        self.run();
+        assert_eq!(self[c].confirmed(s).len(), sent);
+        self[c].close();
+        self.run();
+    }
+
+    /// What a consumer that comes for this gets from a queue: numbers and earlier deliveries.
+    pub(crate) fn take(&mut self, queue: &str) -> Vec<(u64, u32)> {
+        let c = self.client("taker");
+        let r = self[c].receiver(queue, 100_000);
+        self.run();
+        let got = self[c].links[r].got.iter().map(|got| (got.number(), got.deliveries())).collect();
+        self[c].accept_all(r);
+        self.run();
+        self[c].close();
+        self.run();
+        got
+    }
+
+    /// The code with which a command is refused.
+    pub(crate) fn refused(&mut self, command: Command) -> &'static str {
+        match self.ask(command) {
+            Reply::Refused(refusal) => refusal.code,
+            other => panic!("it is refused: {other:?}"),
+        }
+    }
+
     pub(crate) fn exists(&mut self, name: &str) -> bool {
         matches!(self.ask(Command::QueueGet { name: name.into() }), Reply::Queue(_))
     }

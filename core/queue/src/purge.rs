@@ -1,0 +1,75 @@
+//! An operator's purge: all that nobody holds goes, in slices.
+//!
+//! Must not know: who asked. Entries that come after the question stay.
+
+use crate::entry::Event;
+use crate::input::{Effect, Turn};
+use crate::list::Place;
+use crate::queue::Queue;
+use alloc::vec::Vec;
+use packhorse_model::Sequence;
+
+/// A purge in progress.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Purge {
+    token: u64,
+    /// Entries from here on came after it was asked for.
+    below: Sequence,
+    count: u64,
+}
+
+impl Queue {
+    pub(crate) fn begin_purge(&mut self, token: u64) {
+        self.purges.push_back(Purge { token, below: self.next, count: 0 });
+        self.errands = true;
+    }
+
+    /// Goes on with purges as far as `work` goes; true when none is left.
+    pub(crate) fn purge(&mut self, work: &mut u32, turn: &mut Turn<'_>, out: &mut Vec<Effect>) -> bool {
+        while let Some(&purge) = self.purges.front() {
+            while let Some((level, sequence)) = self.purgeable(purge.below) {
+                if *work == 0 {
+                    return false;
+                }
+                *work -= 1;
+                let place = self.find(level, sequence).expect("what is ready or set aside is in its list");
+                self.damaged.remove(&(level, sequence));
+                self.undoom(level, sequence, place);
+                self.must(level, place, Event::Purge, turn);
+                self.purges.front_mut().expect("it is under way").count += 1;
+            }
+            let done = self.purges.pop_front().expect("it is under way");
+            out.push(Effect::Purged { token: done.token, count: done.count });
+        }
+        true
+    }
+
+    /// An entry below `below` that nobody holds and nobody waits for.
+    fn purgeable(&mut self, below: Sequence) -> Option<(u8, Sequence)> {
+        for level in 0..10u8 {
+            let first = self.levels[usize::from(level)].as_mut().and_then(|l| l.list.first_ready(&mut 0, |_| true));
+            if let Some((sequence, _)) = first
+                && sequence < below
+            {
+                return Some((level, sequence));
+            }
+        }
+        let scheduled = self.doomed.iter().find(|((_, s), d)| *s < below && d.retry_at_us.is_some());
+        let damaged = self.damaged.iter().find(|(_, s)| *s < below);
+        scheduled.map(|(key, _)| *key).or(damaged.copied())
+    }
+
+    /// The ready entry with the lowest number, of whatever level.
+    pub(crate) fn oldest_ready(&mut self) -> Option<(u8, Sequence, Place)> {
+        let mut oldest: Option<(u8, Sequence, Place)> = None;
+        for level in 0..10u8 {
+            let first = self.levels[usize::from(level)].as_mut().and_then(|l| l.list.first_ready(&mut 0, |_| true));
+            if let Some((sequence, place)) = first
+                && oldest.is_none_or(|(_, before, _)| sequence < before)
+            {
+                oldest = Some((level, sequence, place));
+            }
+        }
+        oldest
+    }
+}
