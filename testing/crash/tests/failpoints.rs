@@ -2,15 +2,19 @@
 //! a failpoint (`shell/runtime/src/failpoints`). Runs with the feature `failpoints` of this package, against a broker that was
 //! built with the feature of the same name; the step `planted` of the test command builds both.
 
-use packhorse_crash::{Books, Broken, Broker, Consumer, Ended, Producer, serve};
+use packhorse_client_core::{Event, Misuse, ReceiverOptions, Verdict};
+use packhorse_crash::{Books, Broken, Broker, Consumer, Ended, Producer, Wire, serve};
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 const QUEUE: &str = "orders";
+/// Of the scenarios in which a message is given back as failed.
+const DELIVERY_LIMIT: usize = 3;
 /// Small, so that checkpoints come soon and segments are given up.
 const SMALL: [&str; 4] = ["--set", "data.segment_bytes=1048576", "--set", "data.checkpoint_bytes=1048576"];
 
@@ -181,6 +185,66 @@ fn fs_49_killed_around_an_acknowledgement_that_wants_a_reply() {
         let books = finish(dir.path(), sent, consumer);
         assert_eq!(times(&books), [if gone { 1 } else { 2 }], "{point}");
         assert!(books.received[1..].iter().all(|receipt| receipt.deliveries > 0), "{point}: {:?}", books.received);
+    }
+}
+
+/// Gives the first message of the queue back as failed, again and again, until the broker is gone. Answers how often.
+fn fail_until_it_is_gone(to: SocketAddr) -> usize {
+    let refused = |misuse: Misuse| Broken::Refused(misuse.to_string());
+    let (mut wire, session) = Wire::open(to, "failing").expect("the broker lives");
+    let options = ReceiverOptions { name: "failing", address: QUEUE, presettled: false, credit: 1, token: 0 };
+    let link = wire.client.receiver(session, &options).expect("a session stands");
+    let mut failed = 0;
+    loop {
+        let turn = wire.turn(Duration::from_millis(20), |client, event| {
+            if let Event::Message(transfer) = event {
+                let verdict = Verdict::Modify { failed: true, undeliverable_here: false };
+                client.settle(link, transfer.delivery_id, verdict).map_err(refused)?;
+                failed += 1;
+                // The one behind it stays where it is.
+                if failed < DELIVERY_LIMIT {
+                    client.grant(link, 1).map_err(refused)?;
+                }
+            }
+            Ok(())
+        });
+        match turn {
+            Ok(()) => {}
+            Err(Broken::Lost(_)) => return failed,
+            Err(broken) => panic!("{broken:?}"),
+        }
+    }
+}
+
+#[test]
+fn fs_56_killed_around_the_move_to_the_dead_letter_queue_it_is_in_one_place() {
+    let limit = format!("queues.delivery_limit={DELIVERY_LIMIT}");
+    let flags = [&SMALL[..], &["--set", &limit]].concat();
+    for (point, moved) in [("entry.relocate.before_sync", false), ("entry.relocate.after_sync", true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let broker = start(dir.path(), &format!("{point}=crash"), &flags);
+        let (sent, end) = produce(&broker, producer(2)).end();
+        end.expect("the broker lives");
+        assert_eq!(fail_until_it_is_gone(broker.amqp()), DELIVERY_LIMIT, "{point}");
+        killed(broker);
+        let broker = start(dir.path(), "", &flags);
+        let mut received = Vec::new();
+        for queue in [QUEUE, "DLQ"] {
+            let worker = consume(&broker, Consumer::new(queue, 10));
+            broker.until("the queue is empty", |broker| broker.queue(queue)["depth"] == 0);
+            let (consumer, end) = worker.stop();
+            end.unwrap_or_else(|broken| panic!("{broken:?}\n{}", broker.log_tail()));
+            let numbers: Vec<u64> = consumer.received.iter().map(|receipt| receipt.number).collect();
+            if moved {
+                assert_eq!(numbers, [if queue == QUEUE { 1 } else { 0 }], "{point}: {queue}");
+            }
+            received.extend(consumer.received);
+        }
+        let mut books = Books { sent: [(1, sent.sent)].into(), received, orderly: Vec::new() };
+        assert_eq!(times(&books), [1, 1], "{point}");
+        // The dead letter was read last.
+        books.received.sort_unstable_by_key(|receipt| receipt.number);
+        assert_eq!(books.judge(), Vec::<String>::new(), "{point}");
     }
 }
 
