@@ -34,6 +34,15 @@ fn a_run_with_two_kills_is_judged_and_clean() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "a clean run leaves nothing behind");
 }
 
+#[test]
+fn a_run_with_faults_of_the_network_is_judged_and_clean() {
+    let dir = tempfile::tempdir().unwrap();
+    let verdict = Campaign { faults: true, ..campaign(dir.path(), 2_001, 1) }.run(&mut KillNine).unwrap();
+    assert!(verdict.is_clean(), "{verdict}");
+    assert!(verdict.hits.is_some_and(|hits| hits.sum() >= 3), "clients were disturbed at their work: {verdict}");
+    assert!(verdict.counted >= 1 && verdict.confirmed > 1_000 && verdict.acknowledged > 1_000, "{verdict}");
+}
+
 /// Kills, and takes the data directory away.
 struct Amnesia(PathBuf);
 
