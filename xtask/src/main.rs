@@ -33,6 +33,7 @@ cargo xtask TASK
   crash --flushes N [ARGS…]  the same with a disk that fails: the broker must end by itself
   crash --planted [ARGS…]    faults planted in the broker on purpose: each must be found; prints the table
   durability [--check]       writes (or compares) the generated parts of docs/durability-report.md
+  sim --planted [NAME…]      faults planted in the broker on purpose, in the simulator; prints the table
   sim --seeds N [--jobs J]   brokers, clients and all that can go wrong between them, simulated: one world for each seed
   bench KIND [ARGS…]         figures: `quick` for a first one, scenarios, instruction counts; without KIND it lists them
 ";

@@ -2,15 +2,16 @@
 //!
 //! Must not do: judge. `packhorse-sim` does.
 
-use crate::{command, durability, workspace};
+use crate::{command, crash, durability, workspace};
 use std::path::Path;
 use std::process::Command;
 
 const USAGE: &str = "\
-cargo xtask sim --seeds N [--jobs J] [--from S] | --seed N [--faults 3,17] [ARGS…]
+cargo xtask sim --seeds N [--jobs J] [--from S] | --seed N [--faults 3,17] | --planted [NAME…] [ARGS…]
 
   --seeds N      the worlds of N seeds; goes on where a run of the same program was stopped
   --seed N       one world, with all its faults or only some
+  --planted      faults planted in the broker on purpose, all or these: each must be found, and a table says how
   --profile P    what is built; `release` by default
   --record       adds what the seeds came to to docs/durability-report.md
 
@@ -30,10 +31,14 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     let profile = command::take(&mut rest, "--profile")?.unwrap_or_else(|| "release".to_owned());
     let record = rest.iter().position(|word| word == "--record").map(|at| rest.remove(at)).is_some();
     let many = rest.iter().any(|word| word == "--seeds");
-    if !many && !rest.iter().any(|word| word == "--seed") {
+    let planted = rest.iter().position(|word| word == "--planted").map(|at| rest.remove(at)).is_some();
+    if !planted && !many && !rest.iter().any(|word| word == "--seed") {
         return Err(USAGE.to_owned());
     }
     let root = workspace::root();
+    if planted {
+        return find_planted(&root, &profile, &rest);
+    }
     let mut build = command::cargo(&root);
     build.args(["build", "--profile", &profile, "--package", PROGRAM, "--features", COUNTS]);
     command::watch(&mut build)?;
@@ -49,6 +54,17 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         true => durability::watch("sim seeds", &target.join("xtask").join("sim-report.json"), &mut sim),
         false => command::watch(&mut sim),
     }
+}
+
+/// Builds the simulator with planted faults, beside the ordinary one, and lets it look for them.
+fn find_planted(root: &Path, profile: &str, names: &[String]) -> Result<(), String> {
+    let target = workspace::Metadata::read(root)?.target;
+    let mut build = crash::planted_cargo("build", root, &target);
+    build.args(["--profile", profile, "--package", PROGRAM, "--features", "packhorse-sim/planted"]);
+    command::watch(&mut build)?;
+    let folder = if profile == "dev" { "debug" } else { profile };
+    let mut sim = Command::new(crash::planted_target(&target).join(folder).join(PROGRAM));
+    command::watch(sim.arg(crash::PLANTED).args(names).current_dir(root))
 }
 
 /// The simulator for many seeds: it is to say of which commit they are.

@@ -5,7 +5,7 @@
 
 use crate::record::Record;
 use crate::workspace::Metadata;
-use crate::{codegen, command, crash, crash_points, interop, readme, tidy};
+use crate::{codegen, command, crash, crash_points, interop, readme, sim, tidy};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -363,7 +363,8 @@ fn killed(context: &mut Context) -> Result<Outcome, String> {
 }
 
 /// What is built with planted faults, with the tests of their places.
-const WITH_PLANTED: [&str; 4] = ["packhorse-model", "packhorse-queue", "packhorse-journal", "packhorse"];
+const WITH_PLANTED: [&str; 5] =
+    ["packhorse-model", "packhorse-queue", "packhorse-journal", "packhorse", "packhorse-sim"];
 
 fn planted(context: &mut Context) -> Result<Outcome, String> {
     let harness = context.built(&["packhorse", "packhorse-crash"])?.program("packhorse-crash")?.0.to_owned();
@@ -382,12 +383,20 @@ fn planted(context: &mut Context) -> Result<Outcome, String> {
     let mut command = Command::new(harness);
     command.arg(crash::PLANTED).arg("--bin").arg(broker).arg("--dir").arg(target.join("crash"));
     command.args(&context.passed_on).current_dir(&context.root);
-    let finished = command::run(&mut command, &context.logs, "planted")?;
-    let table = finished.output.lines().position(|line| line.starts_with("planted fault "));
-    let table: Vec<&str> = finished.output.lines().skip(table.unwrap_or(0)).collect();
-    show_lines(&table.join("\n"));
-    let mut outcome = summary(finished)?;
-    outcome.passed += tests.passed;
+    let mut outcome = Outcome { passed: tests.passed, ..Outcome::default() };
+    let mut worlds = Command::new(crash::planted_target(&target).join("debug").join(sim::PROGRAM));
+    worlds.arg(crash::PLANTED).current_dir(&context.root);
+    for (mut command, log) in [(command, "planted"), (worlds, "planted-sim")] {
+        let finished = command::run(&mut command, &context.logs, log)?;
+        let table = finished.output.lines().position(|line| line.starts_with("planted fault "));
+        let table: Vec<&str> = finished.output.lines().skip(table.unwrap_or(0)).collect();
+        show_lines(&table.join("\n"));
+        let found = summary(finished)?;
+        outcome.passed += found.passed;
+        outcome.failed += found.failed;
+        outcome.skipped += found.skipped;
+        outcome.text += &found.text;
+    }
     Ok(outcome)
 }
 

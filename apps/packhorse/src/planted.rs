@@ -8,7 +8,7 @@ use packhorse_model::{Planted, choose_planted};
 const VARIABLE: &str = "PACKHORSE_PLANTED";
 
 /// What was chosen when this was built.
-const FIXED: [(bool, Planted); 7] = [
+const FIXED: [(bool, Planted); Planted::ALL.len()] = [
     (cfg!(feature = "planted-skip-flush"), Planted::SkipFlush),
     (cfg!(feature = "planted-confirm-early"), Planted::ConfirmEarly),
     (cfg!(feature = "planted-drop-last-record"), Planted::DropLastRecord),
@@ -16,8 +16,21 @@ const FIXED: [(bool, Planted); 7] = [
     (cfg!(feature = "planted-swap-messages"), Planted::SwapMessages),
     (cfg!(feature = "planted-redeliver-unflagged"), Planted::RedeliverUnflagged),
     (cfg!(feature = "planted-deliver-twice"), Planted::DeliverTwice),
+    (cfg!(feature = "planted-drop-when-full"), Planted::DropWhenFull),
+    (cfg!(feature = "planted-wrong-queue"), Planted::WrongQueue),
+    (cfg!(feature = "planted-count-twice"), Planted::CountTwice),
+    (cfg!(feature = "planted-deliver-to-two"), Planted::DeliverToTwo),
+    (cfg!(feature = "planted-leak-credit"), Planted::LeakCredit),
+    (cfg!(feature = "planted-resurrect-acknowledged"), Planted::ResurrectAcknowledged),
+    (cfg!(feature = "planted-show-early"), Planted::ShowEarly),
+    (cfg!(feature = "planted-forget-dead-letter-half"), Planted::ForgetDeadLetterHalf),
+    (cfg!(feature = "planted-return-to-tail"), Planted::ReturnToTail),
+    (cfg!(feature = "planted-lose-mark"), Planted::LoseMark),
+    (cfg!(feature = "planted-forget-count"), Planted::ForgetCount),
+    (cfg!(feature = "planted-reuse-sequence"), Planted::ReuseSequence),
+    (cfg!(feature = "planted-keep-source"), Planted::KeepSource),
+    (cfg!(feature = "planted-leak-memory"), Planted::LeakMemory),
 ];
-const _: () = assert!(FIXED.len() == Planted::ALL.len(), "each fault has a feature");
 
 /// What can be planted.
 pub(crate) fn names() -> [&'static str; Planted::ALL.len()] {

@@ -8,7 +8,9 @@ use crate::bytes_io::Malformed;
 use crate::line::{Item, Line};
 use crate::record::{Record, Records, Where};
 use crate::tally::Tally;
-use packhorse_model::{EntryKey, Head, LargeId, Map, Overlay, QueueId, QueueName, QueueSettings, Seed, Sequence};
+use packhorse_model::{
+    EntryKey, Head, LargeId, Map, Overlay, Planted, QueueId, QueueName, QueueSettings, Seed, Sequence, planted,
+};
 use packhorse_store::{BLAME_MS, Blame, Load, PASSED};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -294,6 +296,9 @@ impl Index {
                     let Some(queue) = self.queues.get_mut(&queue) else { continue };
                     let QueueIndex { levels, notes, .. } = queue;
                     for (first, last) in ranges {
+                        if planted(Planted::ResurrectAcknowledged) {
+                            continue;
+                        }
                         for (_, line) in levels.iter_mut() {
                             line.remove(first, last, |entry| {
                                 if !notes.is_empty()

@@ -23,6 +23,34 @@ pub enum Planted {
     RedeliverUnflagged,
     /// A consumer gets the same delivery twice.
     DeliverTwice,
+    /// A message that comes while memory is full is confirmed and in no queue.
+    DropWhenFull,
+    /// A message goes into another queue of the shard.
+    WrongQueue,
+    /// A message that is delivered again is counted twice among those that consumers hold.
+    CountTwice,
+    /// A delivery goes to a second consumer as well.
+    DeliverToTwo,
+    /// A delivery costs its consumer credit for two.
+    LeakCredit,
+    /// What was acknowledged stays in the store's index: the next checkpoint says that it is there.
+    ResurrectAcknowledged,
+    /// What is on its way to the disk is visible as if it were there.
+    ShowEarly,
+    /// A message that moves to the dead-letter queue leaves its own durably, and arrives in memory only.
+    ForgetDeadLetterHalf,
+    /// A message that comes back waits until everything else is given.
+    ReturnToTail,
+    /// A range of numbers is dispatched from, and no mark says so.
+    LoseMark,
+    /// The new delivery count of a message is in no record.
+    ForgetCount,
+    /// After a start, numbers are drawn that messages of another priority have.
+    ReuseSequence,
+    /// A message that moves to the dead-letter queue stays in its own as well.
+    KeepSource,
+    /// Memory of bodies is not given back.
+    LeakMemory,
 }
 
 /// Whether `fault` happens here and now.
@@ -47,7 +75,7 @@ mod choice {
 
     impl Planted {
         /// All of them.
-        pub const ALL: [Planted; 7] = [
+        pub const ALL: [Planted; 21] = [
             Planted::SkipFlush,
             Planted::ConfirmEarly,
             Planted::DropLastRecord,
@@ -55,6 +83,20 @@ mod choice {
             Planted::SwapMessages,
             Planted::RedeliverUnflagged,
             Planted::DeliverTwice,
+            Planted::DropWhenFull,
+            Planted::WrongQueue,
+            Planted::CountTwice,
+            Planted::DeliverToTwo,
+            Planted::LeakCredit,
+            Planted::ResurrectAcknowledged,
+            Planted::ShowEarly,
+            Planted::ForgetDeadLetterHalf,
+            Planted::ReturnToTail,
+            Planted::LoseMark,
+            Planted::ForgetCount,
+            Planted::ReuseSequence,
+            Planted::KeepSource,
+            Planted::LeakMemory,
         ];
 
         /// Its name outside.
@@ -68,6 +110,20 @@ mod choice {
                 Planted::SwapMessages => "swap-messages",
                 Planted::RedeliverUnflagged => "redeliver-unflagged",
                 Planted::DeliverTwice => "deliver-twice",
+                Planted::DropWhenFull => "drop-when-full",
+                Planted::WrongQueue => "wrong-queue",
+                Planted::CountTwice => "count-twice",
+                Planted::DeliverToTwo => "deliver-to-two",
+                Planted::LeakCredit => "leak-credit",
+                Planted::ResurrectAcknowledged => "resurrect-acknowledged",
+                Planted::ShowEarly => "show-early",
+                Planted::ForgetDeadLetterHalf => "forget-dead-letter-half",
+                Planted::ReturnToTail => "return-to-tail",
+                Planted::LoseMark => "lose-mark",
+                Planted::ForgetCount => "forget-count",
+                Planted::ReuseSequence => "reuse-sequence",
+                Planted::KeepSource => "keep-source",
+                Planted::LeakMemory => "leak-memory",
             }
         }
 
@@ -77,16 +133,22 @@ mod choice {
             Planted::ALL.into_iter().find(|fault| fault.name() == name)
         }
 
-        /// Occasions for each time that it happens, unless another number is asked for. An occasion is a flush, a message
-        /// sent, a batch of several records, an acknowledgement, a dispatch, a redelivery, a delivery.
+        /// Occasions for each time that it happens, unless another number is asked for. An occasion is what the place that asks
+        /// does: a flush, a message sent, a batch of several records, an acknowledgement, a dispatch, a return, a start.
         #[must_use]
         pub fn usual(self) -> u32 {
             match self {
-                Planted::SkipFlush => 1,
-                Planted::DropLastRecord => 20,
+                Planted::SkipFlush | Planted::ShowEarly | Planted::ReturnToTail | Planted::ReuseSequence => 1,
+                Planted::ForgetDeadLetterHalf | Planted::KeepSource | Planted::LoseMark | Planted::LeakCredit => 4,
+                Planted::DropLastRecord | Planted::CountTwice | Planted::ForgetCount => 20,
+                Planted::LeakMemory => 4,
                 Planted::RedeliverUnflagged => 50,
-                Planted::ConfirmEarly => 100,
-                Planted::ForgetAcknowledgement | Planted::SwapMessages | Planted::DeliverTwice => 500,
+                Planted::ConfirmEarly | Planted::DropWhenFull | Planted::ResurrectAcknowledged => 100,
+                Planted::WrongQueue
+                | Planted::DeliverToTwo
+                | Planted::ForgetAcknowledgement
+                | Planted::SwapMessages
+                | Planted::DeliverTwice => 500,
             }
         }
     }

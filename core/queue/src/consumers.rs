@@ -6,7 +6,7 @@
 use crate::history::{Chain, NONE};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
-use packhorse_model::Sequence;
+use packhorse_model::{Planted, Sequence, planted};
 use slab::Slab;
 
 /// A consumer's id, given by the shard; never used twice for one queue.
@@ -114,7 +114,7 @@ impl Consumers {
 
     /// One more entry was given to it.
     pub(crate) fn took(&mut self, index: u32) {
-        self.change(index, |c| c.given += 1);
+        self.change(index, |c| c.given += 1 + u64::from(planted(Planted::LeakCredit)));
     }
 
     /// Whose turn it is.
@@ -135,6 +135,11 @@ impl Consumers {
         if self.ring.len() > 1 {
             self.ring.rotate_left(1);
         }
+    }
+
+    /// Another one than this that has credit.
+    pub(crate) fn other(&self, index: u32) -> Option<u32> {
+        self.ring.iter().copied().find(|other| *other != index && self.all[*other as usize].credit() > 0)
     }
 
     /// Consumers that wait for their turn.

@@ -3,6 +3,7 @@
 //! Must not know: who caused a change.
 
 use crate::entry::{Reason, State, Transition};
+use packhorse_model::{Planted, planted};
 
 /// What a queue reports (`spec/operate.md`). Totals count since the start of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,7 +88,8 @@ impl Counts {
         if transition.to == State::Gone {
             self.bytes -= length;
         } else {
-            self.states[transition.to as usize] += 1;
+            let again = transition.to == State::Acquired && deliveries > 0;
+            self.states[transition.to as usize] += 1 + u64::from(again && planted(Planted::CountTwice));
             self.enqueued += u64::from(!transition.from.in_depth());
         }
         if transition.to == State::Acquired && deliveries > 0 {

@@ -44,6 +44,7 @@ impl Queue {
     /// True: there is more to do at once; call again in the next turn.
     pub fn dispatch(&mut self, turn: &mut Turn<'_>, budget: u32, out: &mut Vec<Effect>) -> bool {
         let mut work = budget;
+        self.perhaps_early(turn);
         if self.suspects.any() {
             self.before_suspects(turn, out);
         }
@@ -74,6 +75,7 @@ impl Queue {
                     break;
                 }
                 given += 1 + self.perhaps_again(index, out);
+                self.perhaps_to_another(index, out);
             }
             self.consumers.rotate();
             if given > 0 {

@@ -11,7 +11,7 @@ use crate::entry::State;
 use crate::slot::Slot;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use packhorse_model::Sequence;
+use packhorse_model::{Planted, Sequence, planted};
 
 /// Entries in a full chunk.
 const CHUNK: usize = 128;
@@ -194,6 +194,12 @@ impl List {
             let found = self.restricted.range(*from..).copied().find(|s| allowed(*s));
             *from = found.unwrap_or(self.fresh);
             restricted = found;
+        }
+        if returned.is_some()
+            && planted(Planted::ReturnToTail)
+            && let Some(fresh) = self.next_fresh()
+        {
+            return Some(fresh);
         }
         let sequence = match (returned, restricted) {
             (Some(a), Some(b)) => a.min(b),

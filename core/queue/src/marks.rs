@@ -4,7 +4,7 @@
 //! through the current one, so that a steady flow waits for no flush of its own.
 
 use alloc::collections::{BTreeSet, VecDeque};
-use packhorse_model::{QueueId, Sequence};
+use packhorse_model::{Planted, QueueId, Sequence, planted};
 use packhorse_store::{Op, Ticket};
 
 use crate::input::Turn;
@@ -63,7 +63,8 @@ impl Marks {
             self.durable.pop_first();
         }
         let count = (soon / RANGE + 1).min(RANGES_AT_ONCE);
-        turn.batch.push(Op::DispatchMark { queue, first: range * RANGE, count: (count * RANGE) as u32 });
+        let marked = if planted(Planted::LoseMark) { 0 } else { (count * RANGE) as u32 };
+        turn.batch.push(Op::DispatchMark { queue, first: range * RANGE, count: marked });
         self.pending.push_back((turn.ticket, range, count));
         true
     }

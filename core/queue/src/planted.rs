@@ -2,12 +2,13 @@
 //! these does nothing, and nothing of it is left.
 
 use crate::entry::State;
-use crate::input::Effect;
+use crate::input::{Deliver, Effect, Turn};
 use crate::list::Place;
 use crate::queue::Queue;
 use crate::slot::Flag;
 use alloc::vec::Vec;
 use packhorse_model::{Planted, Sequence, planted};
+use packhorse_store::Ticket;
 
 /// Earlier deliveries as the consumer is told.
 #[inline]
@@ -16,6 +17,14 @@ pub(crate) fn told(deliveries: u32) -> u32 {
 }
 
 impl Queue {
+    /// What was handed to the store before this turn counts as durable.
+    #[inline]
+    pub(crate) fn perhaps_early(&mut self, turn: &mut Turn<'_>) {
+        if planted(Planted::ShowEarly) {
+            self.on_durable(Ticket(turn.ticket.0 - 1), turn);
+        }
+    }
+
     /// The entry to hand out, or its neighbor, if that may go to anyone and somebody is there for both.
     #[inline]
     pub(crate) fn perhaps_swapped(&self, level: u8, sequence: Sequence, place: Place) -> (Sequence, Place) {
@@ -43,5 +52,18 @@ impl Queue {
             return 1;
         }
         0
+    }
+
+    /// The last delivery to somebody else as well, if anybody else has credit.
+    #[inline]
+    pub(crate) fn perhaps_to_another(&mut self, index: u32, out: &mut Vec<Effect>) {
+        if planted(Planted::DeliverToTwo)
+            && let Some(other) = self.consumers.other(index)
+            && let Some(Effect::Deliver(last)) = out.iter().rev().find(|effect| matches!(effect, Effect::Deliver(_)))
+        {
+            let second = Deliver { consumer: self.consumers.get(other).id, ..*last };
+            self.consumers.took(other);
+            out.push(Effect::Deliver(second));
+        }
     }
 }

@@ -23,6 +23,9 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use packhorse_model::{Content, Head, Overlay, Planted, QueueId, QueueName, QueueSettings, Sequence, planted};
 use packhorse_store::{Load, Op, RESERVE, RecoveredEntry, Stored, Ticket};
 
+/// The level of messages that say nothing of their priority.
+const USUAL_LEVEL: u8 = 4;
+
 /// One priority level.
 #[derive(Debug, Default)]
 pub(crate) struct Level {
@@ -376,7 +379,7 @@ impl Queue {
         }
     }
 
-    fn on_durable(&mut self, up_to: Ticket, turn: &mut Turn<'_>) {
+    pub(crate) fn on_durable(&mut self, up_to: Ticket, turn: &mut Turn<'_>) {
         self.durable = up_to;
         self.marks.durable(up_to);
         if let Some((ticket, reserved)) = self.reserving
@@ -425,7 +428,11 @@ impl Queue {
             }
         }
         self.counts.recovered(packed.length());
-        self.next = self.next.max(sequence + 1);
+        self.next = match planted(Planted::ReuseSequence) {
+            false => self.next.max(sequence + 1),
+            true if level == USUAL_LEVEL => sequence + 1,
+            true => self.next,
+        };
         self.level_mut(level).list.push(Slot { sequence, packed });
     }
 
@@ -458,9 +465,11 @@ impl Queue {
                 if stored && persistent {
                     slot.packed.set(Flag::Held, true);
                     self.held.push_back((turn.ticket, level, sequence));
+                    let forgets = h.deliveries > 1 && planted(Planted::ForgetCount);
+                    let recorded = h.deliveries - u32::from(forgets);
                     turn.batch.push(Op::Redeliver {
                         entry: packhorse_model::EntryKey { queue: self.id, sequence },
-                        deliveries: h.deliveries,
+                        deliveries: recorded,
                         attempts: h.attempts,
                         overlay: h.overlay.clone(),
                     });

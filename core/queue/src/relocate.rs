@@ -14,7 +14,7 @@ use crate::slot::Flag;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
-use packhorse_model::{DeadLetter, EntryKey, Reason, Sequence};
+use packhorse_model::{DeadLetter, EntryKey, Planted, Reason, Sequence, planted};
 use packhorse_store::Op;
 
 /// How long an entry that the dead-letter queue could not take waits before it is offered again, µs.
@@ -110,7 +110,7 @@ impl Queue {
         let Some(place) = self.doomed_place(key) else { return false };
         let doomed = self.undoom(key.level, key.sequence, place).expect("it was just found");
         let relocation = self.relocation(key, place, &doomed);
-        if relocation.stored && !stored {
+        if relocation.stored && (!stored || planted(Planted::ForgetDeadLetterHalf)) {
             // It was spilled while it was under way, and its body went along without the store: the copy there is of no use.
             turn.batch.acknowledge(self.id, key.sequence);
         } else if relocation.stored {
@@ -126,7 +126,9 @@ impl Queue {
         match doomed.cause {
             Cause::Letter { .. } => {
                 self.jammed = false;
-                self.must(key.level, place, Event::DeadLetter, turn);
+                let held = self.list(key.level).slot(place).packed.state() == State::Acquired;
+                let event = if held && planted(Planted::KeepSource) { Event::ReturnSeen } else { Event::DeadLetter };
+                self.must(key.level, place, event, turn);
             }
             Cause::Move { token } => {
                 self.move_answered(token, true);

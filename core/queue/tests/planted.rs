@@ -4,7 +4,7 @@
 mod rig;
 
 use packhorse_model::{Outcome, Planted, choose_planted};
-use rig::{Got, Q, Rig, seen};
+use rig::{DLQ, Got, Q, Rig, seen};
 
 fn numbers(got: &[Got]) -> Vec<u64> {
     got.iter().map(Got::number).collect()
@@ -81,6 +81,153 @@ fn an_acknowledged_message_is_gone_until_the_next_start() {
     assert_eq!(back, [2, 5, 8]);
 }
 
+fn a_delivery_goes_to_a_second_consumer_that_has_credit() {
+    let two = |fault| {
+        choose_planted(fault, 3);
+        let mut rig = Rig::new(10);
+        rig.send_all(4);
+        let both = [1, 2].map(|consumer| rig.subscribe(Q, consumer));
+        both.iter().for_each(|consumer| rig.credit(Q, *consumer, 10));
+        rig.flush();
+        let mut all: Vec<u64> = both.iter().flat_map(|consumer| numbers(&rig.take(*consumer))).collect();
+        all.sort_unstable();
+        all
+    };
+    assert_eq!(two(Some(Planted::DeliverToTwo)), [0, 1, 2, 2, 3]);
+    assert_eq!(two(None), [0, 1, 2, 3]);
+    choose_planted(Some(Planted::DeliverToTwo), 1);
+    assert_eq!(numbers(&taken().1), (0..10).collect::<Vec<_>>(), "nobody else is there");
+}
+
+fn credit_leaks() {
+    choose_planted(Some(Planted::LeakCredit), 2);
+    let mut rig = Rig::new(10);
+    rig.send_all(10);
+    let consumer = rig.subscribe(Q, 1);
+    assert_eq!(rig.receive(Q, consumer, 6).len(), 6);
+    // It has paid for nine.
+    assert_eq!(numbers(&rig.receive(Q, consumer, 3)), []);
+    assert_eq!(numbers(&rig.receive(Q, consumer, 4)), [6]);
+}
+
+fn what_comes_back_waits_for_the_end() {
+    let order = |fault| {
+        choose_planted(fault, 1);
+        let mut rig = Rig::new(10);
+        rig.send_all(5);
+        let consumer = rig.subscribe(Q, 1);
+        let got = rig.receive(Q, consumer, 2);
+        assert!(rig.settle(&got[0], Outcome::ReturnUnseen));
+        numbers(&rig.receive(Q, consumer, 10))
+    };
+    assert_eq!(order(Some(Planted::ReturnToTail)), [2, 3, 4, 0]);
+    assert_eq!(order(None), [0, 2, 3, 4]);
+}
+
+/// What is there after a crash of three messages that a consumer held.
+fn held_at_a_crash() -> Vec<(u64, u32)> {
+    let mut rig = Rig::new(10);
+    rig.send_all(3);
+    let consumer = rig.subscribe(Q, 1);
+    assert_eq!(rig.receive(Q, consumer, 3).len(), 3);
+    rig.crash(1).drain(Q, 2)
+}
+
+fn a_mark_is_lost() {
+    choose_planted(Some(Planted::LoseMark), 1);
+    assert_eq!(held_at_a_crash(), [(0, 0), (1, 0), (2, 0)]);
+    choose_planted(None, 1);
+    assert_eq!(held_at_a_crash(), [(0, 1), (1, 1), (2, 1)]);
+}
+
+fn a_count_is_forgotten() {
+    let count = |fault| {
+        choose_planted(fault, 1);
+        let mut rig = Rig::new(10);
+        rig.send_all(1);
+        let consumer = rig.subscribe(Q, 1);
+        for _ in 0..3 {
+            let got = rig.receive(Q, consumer, 1);
+            assert!(rig.settle(&got[0], seen()));
+        }
+        rig.flush();
+        rig.restart().drain(Q, 2)
+    };
+    // Its range is marked, so the start adds one for whoever may have had it.
+    assert_eq!(count(Some(Planted::ForgetCount)), [(0, 3)]);
+    assert_eq!(count(None), [(0, 4)]);
+}
+
+/// Where a rejected message is, in its queue and in the dead-letter queue, before and after a crash.
+fn rejected(fault: Option<Planted>) -> [usize; 4] {
+    choose_planted(fault, 1);
+    let rejected = || {
+        let mut rig = Rig::new(10);
+        rig.send_all(1);
+        let consumer = rig.subscribe(Q, 1);
+        let got = rig.receive(Q, consumer, 1);
+        assert!(rig.settle(&got[0], Outcome::Reject { detail: String::new() }));
+        rig.flush();
+        rig
+    };
+    let (mut now, mut later) = (rejected(), rejected().crash(1));
+    [now.drain(Q, 2).len(), now.drain(DLQ, 3).len(), later.drain(Q, 2).len(), later.drain(DLQ, 3).len()]
+}
+
+fn a_dead_letter_is_in_two_places_or_in_none() {
+    assert_eq!(rejected(Some(Planted::KeepSource)), [1, 1, 0, 1]);
+    assert_eq!(rejected(Some(Planted::ForgetDeadLetterHalf)), [0, 1, 0, 0]);
+    assert_eq!(rejected(None), [0, 1, 0, 1]);
+}
+
+fn what_is_delivered_again_is_counted_twice() {
+    let acquired = |fault| {
+        choose_planted(fault, 1);
+        let mut rig = Rig::new(10);
+        rig.send_all(1);
+        let consumer = rig.subscribe(Q, 1);
+        let got = rig.receive(Q, consumer, 1);
+        assert!(rig.settle(&got[0], seen()));
+        rig.flush();
+        rig.credit(Q, consumer, 1);
+        // Not a whole turn, which ends with an audit that finds it.
+        rig.dispatch(Q, 64);
+        (rig.queue(Q).stats().acquired, rig.queue(Q).audit().is_ok())
+    };
+    assert_eq!(acquired(Some(Planted::CountTwice)), (2, false));
+    assert_eq!(acquired(None), (1, true));
+}
+
+fn a_number_is_drawn_again_after_a_start() {
+    let drawn = |fault| {
+        choose_planted(fault, 1);
+        let mut rig = Rig::new(10);
+        let first = rig.send(Q, 0, 4, true);
+        let urgent = rig.send(Q, 1, 7, true);
+        rig.flush();
+        let again = rig.restart().send(Q, 2, 4, true);
+        (first < urgent, again == urgent)
+    };
+    assert_eq!(drawn(Some(Planted::ReuseSequence)), (true, true));
+    assert_eq!(drawn(None), (true, false));
+}
+
+fn what_is_on_its_way_to_the_disk_is_visible() {
+    let ready = |fault| {
+        choose_planted(fault, 1);
+        let mut rig = Rig::new(10);
+        for number in 0..2 {
+            rig.send(Q, number, 4, true);
+            rig.end_turn();
+        }
+        // In the turn after that.
+        rig.dispatch(Q, 64);
+        rig.queue(Q).stats().ready
+    };
+    assert_eq!(ready(Some(Planted::ShowEarly)), 2);
+    assert_eq!(ready(None), 0);
+}
+
 fn without_a_choice_nothing_happens() {
     choose_planted(None, 1);
     let (_, got) = taken();
@@ -93,5 +240,14 @@ fn each_fault_does_what_its_name_says() {
     a_delivery_comes_twice_and_counts_as_one();
     a_returned_message_comes_without_its_count_and_keeps_it();
     an_acknowledged_message_is_gone_until_the_next_start();
+    a_delivery_goes_to_a_second_consumer_that_has_credit();
+    credit_leaks();
+    what_comes_back_waits_for_the_end();
+    a_mark_is_lost();
+    a_count_is_forgotten();
+    a_dead_letter_is_in_two_places_or_in_none();
+    what_is_delivered_again_is_counted_twice();
+    a_number_is_drawn_again_after_a_start();
+    what_is_on_its_way_to_the_disk_is_visible();
     without_a_choice_nothing_happens();
 }

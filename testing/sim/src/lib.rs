@@ -16,6 +16,8 @@ mod host;
 mod message;
 mod net;
 mod plan;
+#[cfg(feature = "planted")]
+mod planted;
 mod seam;
 mod story;
 mod trial;
@@ -28,6 +30,8 @@ pub use coverage::Coverage;
 pub use fault::Kind;
 pub use message::Shape;
 pub use plan::Settings;
+#[cfg(feature = "planted")]
+pub use planted::{one as planted_one, plant, planted};
 pub use seam::{Death, Kind as BatchKind, Point};
 pub use story::story;
 pub use trial::trial;

@@ -19,6 +19,9 @@ packhorse-sim --seeds N [--from S] [--jobs J] [--dir DIR] [--report FILE] [--com
   --dir DIR      where the state is kept; target/sim by default
   --report FILE  what all of it came to, as JSON
   --commit TEXT  what is built, for the report
+
+With the feature `planted`: `packhorse-sim planted [--seeds N] [NAME…]` looks for each fault that is planted in the broker, or for
+these, in at most N worlds; `--planted NAME` beside --seed plants one in that world.
 ";
 
 /// The command line: names with values, each at most once.
@@ -55,11 +58,19 @@ fn main() -> ExitCode {
             }
         };
     }
+    #[cfg(feature = "planted")]
+    if arguments.0.first().is_some_and(|verb| verb.starts_with("planted")) {
+        return ended(planted(arguments));
+    }
     let result = match arguments.number("--seed") {
         Ok(Some(seed)) => one(seed, arguments),
         Ok(None) => many(arguments),
         Err(why) => Err(why),
     };
+    ended(result)
+}
+
+fn ended(result: Result<bool, String>) -> ExitCode {
     match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -67,6 +78,17 @@ fn main() -> ExitCode {
             eprintln!("packhorse-sim: {why}\n\n{USAGE}");
             ExitCode::from(2)
         }
+    }
+}
+
+/// The table of faults, or the process of one of them.
+#[cfg(feature = "planted")]
+fn planted(mut arguments: Arguments) -> Result<bool, String> {
+    let (verb, seeds) = (arguments.0.remove(0), arguments.number("--seeds")?);
+    match (verb.as_str(), seeds, arguments.0.as_slice()) {
+        ("planted", ..) => packhorse_sim::planted(&arguments.0, seeds),
+        ("planted-one", Some(seeds), [name]) => packhorse_sim::planted_one(name, seeds),
+        _ => Err(format!("`{verb}` means nothing here")),
     }
 }
 
@@ -90,6 +112,10 @@ fn one(seed: u64, mut arguments: Arguments) -> Result<bool, String> {
     };
     let shards = arguments.number("--shards")?.map(|shards| shards as u16);
     let about = arguments.text("--about")?;
+    #[cfg(feature = "planted")]
+    if let Some(name) = arguments.text("--planted")? {
+        packhorse_sim::plant(&name)?;
+    }
     arguments.end()?;
     let verdict = trial(&Settings { seed, shards, faults, notes: about.is_some() });
     println!("seed {seed} digest {:016x} {:?}", verdict.digest, verdict.totals);

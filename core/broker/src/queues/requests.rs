@@ -34,6 +34,11 @@ impl Queues {
             return;
         }
         match self.slot(id) {
+            Some(_) if self.ring.is_short() && planted(Planted::DropWhenFull) => {
+                if !settled {
+                    self.answer(from, Answer::Enqueued { first: delivery, last: delivery });
+                }
+            }
             Some(slot) => {
                 let queue = &self.held[slot as usize].queue;
                 if queue.limited()
@@ -42,6 +47,7 @@ impl Queues {
                     self.refuse_full(slot, limit, from, delivery, settled, &payload);
                     return;
                 }
+                let slot = self.perhaps_another(slot);
                 self.enter(slot, head, payload, None);
                 if settled {
                 } else if head.persistent() && !planted(Planted::ConfirmEarly) {
@@ -62,6 +68,15 @@ impl Queues {
                 self.answer(from, Answer::NotEnqueued { delivery, condition: "amqp:resource-deleted", why });
             }
         }
+    }
+
+    /// The queue, or by a planted fault another one of this shard.
+    fn perhaps_another(&self, slot: u32) -> u32 {
+        if !planted(Planted::WrongQueue) {
+            return slot;
+        }
+        let others = self.held.iter().filter(|(other, held)| *other as u32 != slot && !held.queue.dead_letters());
+        others.map(|(other, _)| other as u32).next().unwrap_or(slot)
     }
 
     pub(super) fn confirm(&mut self, link: LinkRef, delivery: u32) {

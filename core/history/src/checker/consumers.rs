@@ -14,6 +14,8 @@ pub(crate) struct Detached {
     pub(crate) orderly: bool,
     /// The broker's answer was seen: all that the client said before has reached it.
     pub(crate) answered: bool,
+    /// When it was seen; 0: it was not.
+    pub(crate) answered_at: u64,
 }
 
 /// One link's life.

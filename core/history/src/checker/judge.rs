@@ -194,10 +194,16 @@ impl Judge<'_, '_> {
         }
     }
 
-    /// I1: confirmed, its queue seen empty afterwards, and it came to no end that anybody knows. True: lost, or nobody can say.
+    /// I1: confirmed, or persistent and received, which is visible only once it is safe; its queue seen empty afterwards, and it came to
+    /// no end that anybody knows. True: lost, or nobody can say.
     fn lost(&self, claims: &mut Claims, report: &mut Report) -> bool {
         let Case { sent, receipts, astray, fates, .. } = self.case;
-        if sent.answer != Answer::Confirmed || sent.in_tx {
+        let safe_at = match (sent.answer, receipts.first()) {
+            (Answer::Confirmed, _) => sent.answer_at,
+            (Answer::Unknown, Some(first)) if sent.persistent => first.at,
+            (Answer::Unknown | Answer::Refused, _) => return false,
+        };
+        if sent.in_tx {
             return false;
         }
         if sent.damaged {
@@ -211,7 +217,7 @@ impl Judge<'_, '_> {
         let queue = self.record.queues.get(sent.queue);
         // Every queue where it can be was seen empty.
         let seen_empty = |reached: &Reached| {
-            let since = if reached.queue == sent.queue { sent.answer_at } else { reached.at };
+            let since = if reached.queue == sent.queue { safe_at } else { reached.at };
             self.record.queues.get(reached.queue).drained.last().copied().filter(|(at, _)| *at >= since)
         };
         let empty: Option<Vec<(u64, Place)>> = self.case.reach.iter().map(seen_empty).collect();
@@ -241,7 +247,7 @@ impl Judge<'_, '_> {
         let ended = receipts.last().map_or(Place::default(), |receipt| receipt.end_place);
         let events = [
             ("sent", sent.place),
-            ("confirmed", sent.answer_place),
+            (if sent.answer == Answer::Confirmed { "confirmed" } else { "unanswered" }, sent.answer_place),
             ("last received", last),
             ("given back", ended),
             ("seen empty", drained),
@@ -252,7 +258,9 @@ impl Judge<'_, '_> {
             return true;
         }
         self.add(report, Invariant::Lost, &events, || {
-            if receipts.is_empty() {
+            if sent.answer != Answer::Confirmed {
+                "it was received, so it was stored, and never acknowledged, it did not come back, and its queue is empty".to_owned()
+            } else if receipts.is_empty() {
                 "it was confirmed and never received, and its queue is empty".to_owned()
             } else {
                 "it was confirmed, received and never acknowledged, it did not come back, and its queue is empty"

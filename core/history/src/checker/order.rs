@@ -2,9 +2,11 @@
 //!
 //! On one link the order of arrival shows it. Between links only what is certain counts: a message whose first delivery was sent after
 //! one that was sent later had already been seen.
+//!
+//! A return does not change the order: what was certainly back before a link began comes to it before what was sent later.
 
 use super::judge::evidence;
-use super::messages::{Answer, Receipt, Sent};
+use super::messages::{Answer, End, Receipt, Sent};
 use super::record::{Disorder, Record};
 use crate::event::MessageId;
 use crate::report::{Invariant, Report, Violation};
@@ -58,9 +60,10 @@ fn on_one_link(record: &Record, disorder: &Disorder, scratch: &mut Vec<Receipt>,
         return;
     }
     record.messages.collect(sent.seen, scratch);
-    // Seen elsewhere before: it has come back to its place, and this is no first delivery.
+    // Seen elsewhere before: it has come back to its place, perhaps behind the other one's back.
     let came_back = scratch.iter().any(|other| {
         other.place != receipt.place
+            && !certainly_back(record, other, &receipt)
             && (if other.consumer == receipt.consumer {
                 other.place < receipt.place
             } else {
@@ -70,6 +73,15 @@ fn on_one_link(record: &Record, disorder: &Disorder, scratch: &mut Vec<Receipt>,
     if !came_back && sent.answer != Answer::Refused && !maybe_unread(record, sent, &receipt, &earlier) {
         add(record, message, sent, &receipt, &earlier, report);
     }
+}
+
+/// Whether a delivery was back in its place before the link of a later one began: its own link had ended in order, with an answer.
+fn certainly_back(record: &Record, earlier: &Receipt, later: &Receipt) -> bool {
+    let (link, next) = (record.consumers.get(earlier.consumer), record.consumers.get(later.consumer));
+    let back_at = link.detached.filter(|detached| detached.orderly && detached.answered).map(|over| over.answered_at);
+    earlier.consumer != later.consumer
+        && matches!(earlier.end, End::Open | End::GivenBack | End::Declined)
+        && back_at.is_some_and(|at| at + record.options.slack_ns < next.attached_at)
 }
 
 /// Whether `first` may not have been the first time: another consumer, that was there when `overtaker` was sent out, closed its link

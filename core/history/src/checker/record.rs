@@ -258,12 +258,12 @@ impl Record {
             Event::Detach { consumer, confirmed: true, .. } => {
                 let index = self.link(consumer, file)?;
                 let link = self.consumers.get_mut(index);
-                let Some(Detached { at, orderly: true, answered }) = &mut link.detached else {
+                let Some(Detached { at: asked_at, orderly: true, answered, answered_at }) = &mut link.detached else {
                     return Err(format!("an answer to consumer {consumer}, which has not asked for its end"));
                 };
                 // Everything that was sent to it is recorded.
-                *answered = true;
-                let at = *at;
+                (*answered, *answered_at) = (true, at);
+                let at = *asked_at;
                 let queue = self.queues.get_mut(link.queue);
                 queue.unread.retain(|unread| unread.consumer != index);
                 queue.presettled_lost.retain(|(from, _)| *from != at);
@@ -283,7 +283,7 @@ impl Record {
                 let Some(detached) = link.detached.as_mut().filter(|detached| detached.orderly) else {
                     return Err(format!("an answer to consumer {consumer}, which has not asked for its end"));
                 };
-                detached.answered = true;
+                (detached.answered, detached.answered_at) = (true, at);
                 let queue = self.queues.get_mut(link.queue);
                 if let Some(unread) = queue.unread.iter_mut().rev().find(|unread| unread.consumer == index) {
                     unread.over_at = at;
@@ -490,7 +490,7 @@ impl Record {
         let queue = self.consumers.get(index).queue;
         self.interrupt(queue, at);
         let link = self.consumers.get_mut(index);
-        link.detached = Some(Detached { at, orderly, answered: false });
+        link.detached = Some(Detached { at, orderly, answered: false, answered_at: 0 });
         let queue = self.queues.get_mut(queue);
         queue.attached.retain(|other| *other != index);
         // It died with its broker; or nobody knows when that noticed.

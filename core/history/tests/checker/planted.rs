@@ -29,6 +29,19 @@ mod lost {
     }
 
     #[test]
+    fn what_was_received_was_stored_and_may_not_be_gone_either() {
+        let seen = |send: Event<'static>| Story::of(2).at(10, 0, send).at(20, 1, recv(0, 1, 0)).at(25, 1, lost(1));
+        let empty = |story: Story| story.at(50, 1, drained()).at(60, 1, drained_of("DLQ"));
+        assert_eq!(empty(seen(send(0))).broken(), [("I1", 1)]);
+        assert_eq!(empty(seen(send(0)).at(26, 0, Event::SentUnknown { message: message(0) })).broken(), [("I1", 1)]);
+        assert_eq!(empty(seen(volatile(0))).broken(), NOTHING, "one that is not persistent is not safe then");
+        assert_eq!(empty(seen(send(0)).at(40, 1, recv(0, 2, 1)).at(41, 1, ack(0, 2))).broken(), NOTHING);
+        assert_eq!(seen(send(0)).at(50, 1, drained()).broken(), NOTHING, "it may be a dead letter");
+        let acknowledged = Story::of(2).at(10, 0, send(0)).at(20, 1, recv(0, 1, 0)).at(21, 1, ack(0, 1));
+        assert_eq!(empty(acknowledged).broken(), NOTHING);
+    }
+
+    #[test]
     fn a_confirm_after_the_look_says_nothing() {
         assert_eq!(Story::of(2).at(5, 1, drained()).confirmed(10, 0..1).broken(), NOTHING);
     }
@@ -355,6 +368,29 @@ mod order {
         assert_eq!(story.broken(), NOTHING);
         let story = two_consumers().confirmed(10, 0..2).at(20, 1, recv(1, 1, 0)).at(35, 1, recv(0, 1, 1));
         assert_eq!(story.broken(), NOTHING, "one that is flagged was with somebody before");
+    }
+
+    #[test]
+    fn what_came_back_before_a_link_began_comes_before_what_was_sent_later() {
+        // The link that held the first one ends, and is answered at 30; another one begins then or before.
+        let ended = |began: u64, released: bool, answered: bool| {
+            let mut story = Story::of(3).at(1, 1, attach(1)).at(1, 1, credit(1, 10)).confirmed(10, 0..3);
+            if began < 20 {
+                story = story.at(began, 2, attach(2)).at(began, 2, credit(2, 10));
+            }
+            story = story.at(20, 1, recv(0, 1, 0));
+            story = if released { story.at(21, 1, release(0, 1)) } else { story };
+            story = story.at(25, 1, detach(1));
+            story = if answered { story.at(30, 1, detached(1)) } else { story };
+            if began >= 20 {
+                story = story.at(began, 2, attach(2)).at(began, 2, credit(2, 10));
+            }
+            story.at(40, 2, recv(1, 2, 0)).at(41, 2, recv(0, 2, 0))
+        };
+        assert_eq!(ended(35, true, true).broken(), [("I5", 1)]);
+        assert_eq!(ended(35, false, true).broken(), [("I5", 1)], "the end of the link gave it back");
+        assert_eq!(ended(35, true, false).broken(), NOTHING, "nobody knows when");
+        assert_eq!(ended(5, true, true).broken(), NOTHING, "the other one was on its way before");
     }
 
     #[test]

@@ -153,6 +153,8 @@ impl World {
             self.breaches.push(Breach::new("start", what));
         }
         if self.breaches.len() > 5 {
+            // What it holds is lost for everybody, as if its queues were empty.
+            self.drained_at(host);
             self.phase = super::Phase::Done;
             return;
         }
