@@ -76,6 +76,7 @@ enum Next {
 }
 
 impl Queue {
+    #[cold]
     pub(crate) fn browse(&mut self, id: ConsumerId) {
         self.browsers.all.push(Browser { id, limit: 0, given: 0, from: Box::new([0; 10]), quiet: false });
         self.errands = true;
@@ -84,10 +85,16 @@ impl Queue {
     /// False: it is no browser.
     #[inline]
     pub(crate) fn browser_credit(&mut self, id: ConsumerId, limit: u64) -> bool {
+        !self.browsers.all.is_empty() && self.set_browser_credit(id, limit)
+    }
+
+    #[cold]
+    fn set_browser_credit(&mut self, id: ConsumerId, limit: u64) -> bool {
         self.browsers.all.iter_mut().find(|b| b.id == id).map(|b| b.limit = limit).is_some()
     }
 
     /// False: it is no browser.
+    #[cold]
     pub(crate) fn browser_leaves(&mut self, id: ConsumerId) -> bool {
         let before = self.browsers.len();
         self.browsers.all.retain(|b| b.id != id);

@@ -102,7 +102,10 @@ impl Queue {
     }
 
     fn offer(&mut self, index: u32, turn: &mut Turn<'_>, out: &mut Vec<Effect>) -> Offer {
-        for level in (0..10u8).rev() {
+        let mut rest = self.used;
+        while rest != 0 {
+            let level = rest.ilog2() as u8;
+            rest &= !(1 << level);
             let Some((sequence, place)) = self.candidate(index, level) else { continue };
             let (sequence, place) = self.perhaps_swapped(level, sequence, place);
             let slot = self.list(level).slot(place);

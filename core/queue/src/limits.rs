@@ -57,6 +57,7 @@ impl Limits {
 
 impl Queue {
     /// Finds out which limits are in force, after something changed that they depend on.
+    #[cold]
     pub(crate) fn set_limits(&mut self) {
         let told = self.settings.limits;
         self.limits = Limits {

@@ -28,6 +28,7 @@ pub(crate) struct Mover {
 }
 
 impl Queue {
+    #[cold]
     pub(crate) fn begin_move(&mut self, token: u64, limit: u64, strip_ttl: bool) {
         let left = limit.min(self.stats().ready);
         self.moves.push_back(Mover { token, below: self.next, left, under_way: 0, moved: 0, strip_ttl });

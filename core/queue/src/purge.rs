@@ -19,6 +19,7 @@ pub(crate) struct Purge {
 }
 
 impl Queue {
+    #[cold]
     pub(crate) fn begin_purge(&mut self, token: u64) {
         self.purges.push_back(Purge { token, below: self.next, count: 0 });
         self.errands = true;

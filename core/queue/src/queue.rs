@@ -52,6 +52,8 @@ pub struct Queue {
     /// A reservation on its way.
     reserving: Option<(Ticket, Sequence)>,
     pub(crate) levels: [Option<Box<Level>>; 10],
+    /// Which of them there are, a bit each.
+    pub(crate) used: u16,
     pub(crate) histories: Histories,
     pub(crate) consumers: Consumers,
     pub(crate) exclusions: Exclusions,
@@ -101,6 +103,7 @@ impl Queue {
             reserved,
             reserving: None,
             levels: Default::default(),
+            used: 0,
             histories: Histories::default(),
             consumers: Consumers::default(),
             exclusions: Exclusions::default(),
@@ -278,7 +281,11 @@ impl Queue {
     }
 
     pub(crate) fn level_mut(&mut self, level: u8) -> &mut Level {
-        self.levels[usize::from(level)].get_or_insert_default()
+        let at = &mut self.levels[usize::from(level)];
+        if at.is_none() {
+            self.used |= 1 << level;
+        }
+        at.get_or_insert_default()
     }
 
     /// The list of a level that holds an entry.
