@@ -5,6 +5,8 @@
 //! number by number and sum by sum; what a later start has cut off is void; a block that cannot be read is a torn tail if
 //! nothing proves that it was confirmed, and damage otherwise; nothing is ever appended behind a torn tail.
 
+mod mend;
+
 use crate::block::{self, BlockHeader, HEADER, UNIT};
 use crate::bytes_io::{Draw, crc};
 use crate::checkpoint::{self, Header, Held};
@@ -31,6 +33,9 @@ const WINDOW: u32 = 128 * 1024;
 /// A checkpoint is read in steps of this.
 const READ_BYTES: u32 = 4 << 20;
 
+/// No block that can be put right is longer: one holds as much as one flush.
+const UNCONFIRMED_BYTES: u64 = 256 << 20;
+
 /// An opened journal.
 pub struct Recovery {
     /// The log, ready to run.
@@ -54,6 +59,8 @@ pub struct Report {
     pub bytes: u64,
     /// The torn tail that was cut off: segment and offset.
     pub torn: Option<(String, u64)>,
+    /// Last blocks of which one bit was wrong and is put right: segment and offset.
+    pub mended: Vec<(String, u64)>,
     /// Large messages without an entry, moved to the attic.
     pub orphans: u64,
 }
@@ -95,7 +102,7 @@ pub fn recover(disk: &mut dyn BlockingDisk, options: &Options, now: Now) -> Resu
     }
     let mut scan = Scan::new(&mut disk, &found.segments[tail_at..], fold, covered.as_ref());
     scan.run()?;
-    let Scan { fold, number, chain, time, stopped, torn, blocks, bytes: tail_bytes, ends, .. } = scan;
+    let Scan { fold, number, chain, time, stopped, torn, mended, blocks, bytes: tail_bytes, ends, .. } = scan;
     let mut fold = fold;
 
     let run = found.run.max(covered.map_or(0, |h| h.run)) + 1;
@@ -154,7 +161,8 @@ pub fn recover(disk: &mut dyn BlockingDisk, options: &Options, now: Now) -> Resu
         let SegmentHeader { id, salt, .. } = segment.header;
         let size = segment.size;
         let held = held.iter().find(|held| held.id == id);
-        if segment.blocks || held.is_some() || covered.is_some_and(|h| h.place.segment == id) {
+        let mended = mended.iter().any(|(segment, _)| *segment == id);
+        if segment.blocks || mended || held.is_some() || covered.is_some_and(|h| h.place.segment == id) {
             let end = match at.checked_sub(tail_at) {
                 Some(at) => ends.get(at).map_or(number, |end| number.min(*end)),
                 None => held.map_or(0, |held| held.end),
@@ -177,7 +185,8 @@ pub fn recover(disk: &mut dyn BlockingDisk, options: &Options, now: Now) -> Resu
     let mut index = Index::new(options.seed);
     let (queues, suspects) = (fold.names().len() as u64, fold.suspects());
     let (recovered, messages) = fold.finish(&mut index, options.shards);
-    let report = Report { messages, suspects, queues, blocks, bytes, torn, orphans };
+    let mended = mended.iter().map(|(id, at)| (FileName::Segment(*id).to_string(), *at)).collect();
+    let report = Report { messages, suspects, queues, blocks, bytes, torn, mended, orphans };
     let seed = draw.next();
     let checkpoints = Checkpointer::new(options.checkpoints, seed, summary, kept.exist, tail_bytes, now.mono_us);
     let log = Log::new(Beginning {
@@ -622,6 +631,8 @@ struct Scan<'a, 'd> {
     /// Where block `number` should have been.
     stop: (usize, u64),
     torn: Option<(String, u64)>,
+    /// Blocks that were put right: segment and offset.
+    mended: Vec<(u32, u64)>,
     blocks: u64,
     /// Bytes that the blocks take.
     bytes: u64,
@@ -648,6 +659,7 @@ impl<'a, 'd> Scan<'a, 'd> {
             stopped: checkpoint.is_some_and(|h| h.stopped),
             stop: (0, first),
             torn: None,
+            mended: Vec::new(),
             blocks: 0,
             bytes: 0,
             ends: Vec::new(),
@@ -655,13 +667,25 @@ impl<'a, 'd> Scan<'a, 'd> {
     }
 
     fn run(&mut self) -> Result<(), JournalError> {
-        for at in 0..self.segments.len() {
+        loop {
+            self.read()?;
+            if !self.judge_tail()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads on from where it stopped.
+    fn read(&mut self) -> Result<(), JournalError> {
+        let from = self.stop.0;
+        self.ends.truncate(from);
+        for at in from..self.segments.len() {
             let header = self.segments[at].header;
             if header.cut && self.number < header.first {
                 return Err(self.damage("a block is missing that an earlier start has read"));
             }
             let limit = self.limit(at);
-            let mut offset = if at == 0 { self.stop.1 } else { UNIT };
+            let mut offset = if at == from { self.stop.1 } else { UNIT };
             while self.number < limit {
                 let Some(length) = self.block_at(at, offset)? else { break };
                 offset += length;
@@ -670,7 +694,7 @@ impl<'a, 'd> Scan<'a, 'd> {
             }
             self.ends.push(self.number);
         }
-        self.judge_tail()
+        Ok(())
     }
 
     /// The block from which on a later start has cut off this segment.
@@ -723,8 +747,8 @@ impl<'a, 'd> Scan<'a, 'd> {
         Ok(())
     }
 
-    /// Decides about the first block that is not there, and about the last ones that are.
-    fn judge_tail(&mut self) -> Result<(), JournalError> {
+    /// Decides about the first block that is not there, and about the last ones that are. True: it is there now.
+    fn judge_tail(&mut self) -> Result<bool, JournalError> {
         if self.number <= self.durable {
             return Err(self.damage("it cannot be read, and is known to have been confirmed"));
         }
@@ -751,6 +775,11 @@ impl<'a, 'd> Scan<'a, 'd> {
                 offset += UNIT;
             }
         }
+        for at in first..self.segments.len() {
+            if self.number < self.limit(at) && self.mend(at, if at == first { from } else { UNIT })? {
+                return Ok(true);
+            }
+        }
         // Blocks that nothing proves: whole with all their bodies, or the tail begins here.
         while let Some(block) = self.unproved.pop_front() {
             if self.whole(&block)? {
@@ -763,7 +792,7 @@ impl<'a, 'd> Scan<'a, 'd> {
             self.unproved.clear();
         }
         self.torn = torn;
-        Ok(())
+        Ok(false)
     }
 
     fn whole(&mut self, block: &Unproved) -> Result<bool, JournalError> {
@@ -773,7 +802,8 @@ impl<'a, 'd> Scan<'a, 'd> {
         let bytes = self.bytes(block.segment, block.offset, block.header.length)?;
         Ok(bodies.iter().all(|(place, length, sum)| {
             let from = (u64::from(place.offset) - block.offset) as usize;
-            bytes.get(from..from + *length as usize).is_some_and(|body| crc(0, body) == *sum)
+            let body = bytes.get(from..from + *length as usize);
+            body.is_some_and(|body| crc(0, body) == *sum || mend::flipped_bit(0, body, *sum).is_some())
         }))
     }
 }

@@ -34,19 +34,23 @@ fn ten_blocks(sim: &Sim) {
             let name = QueueName::new("orders").unwrap();
             batch.push(Op::QueueCreate { id: QUEUE, name, settings: QueueSettings::default(), reserved: RESERVE });
         }
-        let head = Head {
-            arrived_ms: 0,
-            ttl_ms: 0,
-            message_format: 0,
-            priority: 4,
-            flags: HeadFlags::PERSISTENT,
-            format: ContentFormat::Amqp10,
-        };
-        let content = Stored::Body(batch.copy_body(&body(sequence)));
-        batch.push(Op::Enqueue { queue: QUEUE, sequence, head, content, volatile: false });
+        enqueue(&mut batch, sequence);
         handle.submit(batch);
         sim.settle();
     }
+}
+
+fn enqueue(batch: &mut Batch, sequence: u64) {
+    let head = Head {
+        arrived_ms: 0,
+        ttl_ms: 0,
+        message_format: 0,
+        priority: 4,
+        flags: HeadFlags::PERSISTENT,
+        format: ContentFormat::Amqp10,
+    };
+    let content = Stored::Body(batch.copy_body(&body(sequence)));
+    batch.push(Op::Enqueue { queue: QUEUE, sequence, head, content, volatile: false });
 }
 
 /// The disk of a store that held ten entries when it crashed right after the last was confirmed.
@@ -151,11 +155,59 @@ fn fs_63_damaged_metadata_of_a_confirmed_block_is_refused() {
 }
 
 #[test]
+fn fs_63_one_flipped_bit_in_a_last_block_that_nothing_proves_loses_nothing() {
+    let whole = crashed();
+    let (name, at) = block(&whole, 11);
+    let length = u32::from_le_bytes(whole.content(name).unwrap()[at + 40..at + 44].try_into().unwrap()) as usize;
+    let meta = 64 + u32::from_le_bytes(whole.content(name).unwrap()[at + 44..at + 48].try_into().unwrap()) as usize;
+    for bit in (0..length * 8).filter(|bit| *bit < meta * 8 || bit % 31 == 0) {
+        let mut disk = whole.clone();
+        disk.damage(name, at + bit / 8, |bytes| bytes[0] ^= 1 << (bit % 8));
+        let (sim, report) = start(disk).unwrap();
+        let in_body = bit >= meta * 8;
+        let mended = if in_body { vec![] } else { vec![(name.to_string(), at as u64)] };
+        assert_eq!((report.messages, report.torn, report.mended), (10, None, mended), "bit {bit}");
+        let all: Vec<u64> = (0..10).collect();
+        let readable = if in_body { without(9) } else { all.clone() };
+        assert_eq!(entries(&sim), (all.clone(), readable.clone()), "bit {bit}");
+        // What was put right is right on the medium, and the next start finds nothing wrong.
+        let (sim, report) = start(sim.disk().crash(CrashMode::Lose, 1)).unwrap();
+        assert_eq!((report.messages, report.torn, report.mended.len()), (10, None, 0), "bit {bit}");
+        assert_eq!(entries(&sim), (all, readable), "bit {bit}");
+    }
+}
+
+#[test]
+fn fs_63_a_flipped_bit_in_the_only_block_of_a_segment_or_in_each_of_the_last_two_loses_nothing() {
+    // A first block of a segment: the start's own.
+    let (sim, _) = start(stopped()).unwrap();
+    let mut disk = sim.disk().crash(CrashMode::Lose, 1);
+    let (name, at) = block(&disk, 13);
+    assert_eq!(at, 4096);
+    disk.damage(name, at + 9, |bytes| bytes[0] ^= 4);
+    let (sim, report) = start(disk).unwrap();
+    assert_eq!((report.messages, report.mended), (10, vec![(name.to_string(), at as u64)]));
+    assert_eq!(entries(&sim).1.len(), 10);
+    // Its segment is kept.
+    let (_, report) = start(sim.disk().crash(CrashMode::Lose, 1)).unwrap();
+    assert_eq!((report.messages, report.mended.len()), (10, 0));
+    // Two blocks of one flush time, neither of which knows of the other.
+    let mut disk = two_at_once();
+    let places = [block(&disk, 12), block(&disk, 13)];
+    for (name, at) in places {
+        disk.damage(name, at + 70, |bytes| bytes[0] ^= 1);
+    }
+    let (sim, report) = start(disk).unwrap();
+    assert_eq!((report.messages, report.mended.len()), (12, 2));
+    assert_eq!(entries(&sim).1.len(), 12);
+}
+
+#[test]
 fn fs_63_a_last_block_that_nothing_proves_is_a_torn_tail() {
-    for offset in [0, 63, 64, 100, 1000] {
+    for offset in [0, 60, 64, 100, 1000] {
         let mut disk = crashed();
         let (name, at) = block(&disk, 11);
-        disk.damage(name, at + offset, |bytes| bytes[0] ^= 1);
+        disk.damage(name, at + offset, |bytes| bytes[..4].iter_mut().for_each(|byte| *byte ^= 0x5a));
         let (sim, report) = start(disk).unwrap();
         // Without its header there is nothing to be seen of it.
         let torn = if offset < 64 { None } else { Some((name.to_string(), at as u64)) };
@@ -180,6 +232,23 @@ fn a_last_block_is_proved_by_the_empty_one_behind_it() {
     }
 }
 
+/// Twelve entries, the last two in blocks that were written at the same time.
+fn two_at_once() -> SimDisk {
+    let (sim, _) = start(SimDisk::new(5)).unwrap();
+    ten_blocks(&sim);
+    sim.with_disk(|disk| disk.set_slow(1000));
+    let mut handle = sim.handle(ShardId(0));
+    for sequence in 10..12 {
+        let mut batch = Batch::default();
+        enqueue(&mut batch, sequence);
+        handle.submit(batch);
+        sim.advance(sim.now().mono_us);
+        sim.with_disk(|disk| disk.set_slow(1));
+    }
+    sim.settle();
+    sim.disk().crash(CrashMode::Lose, 1)
+}
+
 #[test]
 fn what_an_earlier_start_has_read_is_confirmed() {
     let (sim, _) = start(crashed()).unwrap();
@@ -195,7 +264,7 @@ fn what_a_start_has_cut_off_stays_void() {
     let mut disk = crashed();
     let (name, at) = block(&disk, 11);
     let whole = disk.content(name).unwrap().to_vec();
-    disk.damage(name, at + 70, |bytes| bytes[0] ^= 1);
+    disk.damage(name, at + 70, |bytes| bytes[..3].fill(0x77));
     let (sim, _) = start(disk).unwrap();
     let mut disk = sim.disk().crash(CrashMode::Lose, 1);
     assert_ne!(block(&disk, 11).0, name, "the start's own block has that number now");

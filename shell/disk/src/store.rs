@@ -59,6 +59,8 @@ pub struct OpenReport {
     pub run: u64,
     /// A torn tail that was cut off: segment and offset. Nothing in it had been confirmed.
     pub torn: Option<(String, u64)>,
+    /// Last blocks of which one bit was wrong and is put right: segment and offset.
+    pub mended: Vec<(String, u64)>,
     /// Large messages without an entry, moved to `large/attic`.
     pub orphans: u64,
 }
@@ -246,6 +248,7 @@ impl DiskStore {
             recovery_ms: started.elapsed().as_millis() as u64,
             run: recovery.log.run(),
             torn: recovery.report.torn,
+            mended: recovery.report.mended,
             orphans: recovery.report.orphans,
         };
         let (run, started_at_ms) = (recovery.log.run(), recovery.log.started_at_ms());

@@ -288,6 +288,11 @@ fn open_store(
     if let Some((segment, offset)) = &report.torn {
         tracing::info!("{segment} was cut at byte {offset}: an unfinished write, of which nothing had been confirmed");
     }
+    for (segment, offset) in &report.mended {
+        tracing::error!(
+            "{segment} had a wrong bit in the block at byte {offset}, which was put right: the disk is not to be trusted"
+        );
+    }
     if report.orphans > 0 {
         tracing::warn!("{} large messages without an entry were moved to {data}/large/attic", report.orphans);
     }

@@ -63,7 +63,7 @@ pub(crate) fn blocks(disk: &SimDisk) -> Vec<Block> {
 }
 
 /// The highest block that another one knows to be safe.
-fn proven(blocks: &[Block]) -> u64 {
+pub(crate) fn proven(blocks: &[Block]) -> u64 {
     blocks.iter().map(|block| block.durable).max().unwrap_or(0)
 }
 
@@ -71,16 +71,21 @@ fn flip(disk: &mut SimDisk, name: FileName, offset: usize, bit: u8) {
     disk.damage(name, offset, |bytes| bytes[0] ^= 1 << bit);
 }
 
-/// Flips a bit in a block above `durable`, the last one that anybody was told of. False: there is none.
-pub(crate) fn flip_tail(disk: &mut SimDisk, durable: u64, draw: &mut Draw) -> bool {
+/// Damages a block above `durable`, the last one that anybody was told of: one bit, or some bytes of a sector. False: there is none.
+pub(crate) fn flip_tail(disk: &mut SimDisk, durable: u64, one_bit: bool, draw: &mut Draw) -> bool {
     let tail: Vec<Block> = blocks(disk).into_iter().filter(|block| block.number > durable).collect();
     if tail.is_empty() {
         return false;
     }
     let block = tail[draw.below(tail.len())];
-    for _ in 0..draw.range(1, 3) {
-        flip(disk, block.name, block.offset + draw.below(block.length), draw.range(0, 7) as u8);
+    let at = draw.below(block.length);
+    if one_bit {
+        flip(disk, block.name, block.offset + at, draw.range(0, 7) as u8);
+        return true;
     }
+    let count = (draw.range(4, 64) as usize).min(512 - at % 512).min(block.length - at).max(1);
+    let mask = draw.range(1, 127) as u8 | 0x80;
+    disk.damage(block.name, block.offset + at, |bytes| bytes[..count].iter_mut().for_each(|byte| *byte ^= mask));
     true
 }
 
@@ -145,11 +150,11 @@ pub(crate) fn flip_body(disk: &mut SimDisk, draw: &mut Draw) -> Option<MessageId
     Some(id)
 }
 
-/// Flips a bit in the header or the metadata of a block that is proven safe. False: there is none.
-pub(crate) fn flip_header(disk: &mut SimDisk, draw: &mut Draw) -> bool {
+/// Flips a bit in the header or the metadata of a block up to `durable`, the last one that anybody was told of. False: there is none.
+/// One that a later block proves is damage; the last one may be put right, but is never given up.
+pub(crate) fn flip_header(disk: &mut SimDisk, durable: u64, draw: &mut Draw) -> bool {
     let all = blocks(disk);
-    let safe = proven(&all);
-    let confirmed: Vec<&Block> = all.iter().rev().filter(|block| block.number <= safe).take(4).collect();
+    let confirmed: Vec<&Block> = all.iter().rev().filter(|block| block.number <= durable).take(4).collect();
     if confirmed.is_empty() {
         return false;
     }

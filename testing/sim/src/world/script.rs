@@ -402,10 +402,10 @@ impl Script {
         self.world.die(HOST, death);
     }
 
-    /// Flips bits in a block above `durable`, the last one that anybody was told of; the process is down. False: there is none.
+    /// Damages a sector of a block above `durable`, the last one that anybody was told of; the process is down. False: there is none.
     pub fn flip_tail(&mut self, durable: u64) -> bool {
         let Script { world, dice, .. } = self;
-        world.hosts[HOST].with_disk(|disk| damage::flip_tail(disk, durable, dice))
+        world.hosts[HOST].with_disk(|disk| damage::flip_tail(disk, durable, false, dice))
     }
 
     /// Loses the end of the last block, as a write that was torn does; the process is down. False: it is not above `durable`.
@@ -431,7 +431,8 @@ impl Script {
         let (mut hit, mut whole) = (false, None);
         self.world.end(HOST, KILLED, |disk| {
             whole = Some(disk.clone());
-            hit = damage::flip_header(disk, dice);
+            let proven = damage::proven(&damage::blocks(disk));
+            hit = damage::flip_header(disk, proven, dice);
         });
         self.world.hosts[HOST].kept = whole.filter(|_| hit);
         hit

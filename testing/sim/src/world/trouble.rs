@@ -416,11 +416,11 @@ impl World {
         let mut whole = None;
         let mut hit = false;
         let ended = self.end(host, End::Process(CrashMode::Kill), |disk| match fault.kind {
-            Kind::FlipTail => hit = damage::flip_tail(disk, told, draw),
+            Kind::FlipTail => hit = damage::flip_tail(disk, told, draw.chance(30), draw),
             Kind::FlipBody => flipped = damage::flip_body(disk, draw),
             _ => {
                 whole = Some(disk.clone());
-                hit = damage::flip_header(disk, draw);
+                hit = damage::flip_header(disk, told, draw);
             }
         });
         if let Some(message) = flipped {
