@@ -10,6 +10,7 @@ mod crash;
 mod crash_points;
 mod durability;
 mod interop;
+mod mutants;
 mod readme;
 mod record;
 mod sim;
@@ -35,6 +36,7 @@ cargo xtask TASK
   durability [--check]       writes (or compares) the generated parts of docs/durability-report.md
   sim --planted [NAME…]      faults planted in the broker on purpose, in the simulator; prints the table
   sim --seeds N [--jobs J]   brokers, clients and all that can go wrong between them, simulated: one world for each seed
+  mutants [FILE…]            lines changed one by one: whether the tests notice; takes an hour
   bench KIND [ARGS…]         figures: `quick` for a first one, scenarios, instruction counts; without KIND it lists them
 ";
 
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         "crash" => crash::run(rest),
         "durability" => durability::run(rest),
         "sim" => sim::run(rest),
+        "mutants" => mutants::run(rest),
         "bench" => bench::run(rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
