@@ -16,6 +16,8 @@ pub mod planted;
 pub mod power;
 pub mod proxy;
 mod random;
+mod reader;
+mod segments;
 mod short;
 mod wire;
 
@@ -25,5 +27,7 @@ pub use load::{Consumer, Producer};
 pub use pair::Pair;
 pub use peer::{Heard, OPEN, Peer};
 pub use random::Random;
+pub use reader::{Read, Reader};
+pub use segments::{Place, Segments};
 pub use short::Short;
 pub use wire::{Broken, Wire};

@@ -3,7 +3,7 @@
 //! built with the feature of the same name; the step `planted` of the test command builds both.
 
 use packhorse_client_core::{Event, Misuse, ReceiverOptions, Verdict};
-use packhorse_crash::{Books, Broken, Broker, Consumer, Ended, Producer, Wire, serve};
+use packhorse_crash::{Books, Broken, Broker, Consumer, Ended, Producer, Segments, Wire, serve};
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -245,6 +245,31 @@ fn fs_56_killed_around_the_move_to_the_dead_letter_queue_it_is_in_one_place() {
         // The dead letter was read last.
         books.received.sort_unstable_by_key(|receipt| receipt.number);
         assert_eq!(books.judge(), Vec::<String>::new(), "{point}");
+    }
+}
+
+#[test]
+fn fs_63_a_torn_or_flipped_last_block_that_nobody_was_told_of_is_cut_off() {
+    for torn in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        // One in flight: the third message is stored, and its sender never hears of it.
+        let broker = start(dir.path(), "entry.enqueue.after_sync_before_visible=crash@3", &SMALL);
+        let worker = produce(&broker, Producer { window: 1, size: 9_000, ..producer(10) });
+        killed(broker);
+        let (producer, end) = worker.end();
+        end.expect_err("the broker is gone");
+        assert_eq!(producer.sent, [true, true, false]);
+        let segments = Segments::of(&dir.path().join("data"));
+        let (file, block) = segments.blocks().pop().unwrap();
+        let (of, body) = segments.body(2).expect("it was written");
+        assert!(of == file && body > block, "it is in the last block");
+        if torn {
+            Segments::tear(&file, body + 5_000);
+        } else {
+            Segments::flip(&file, body + 5_000);
+        }
+        let books = finish(dir.path(), producer, Consumer::new(QUEUE, 10));
+        assert_eq!(times(&books), [1, 1, 0], "torn {torn}");
     }
 }
 
