@@ -39,7 +39,7 @@ fn fs_50_acknowledgements_before_the_dispatching_step_is_over_leave_nothing_in_f
     let mut rig = Rig::new(10);
     let consumer = rig.subscribe(Q, 1);
     let mut sequence = 0;
-    for round in 0..2_000u64 {
+    for round in 0..20_000u64 {
         for number in 0..50 {
             rig.send(Q, number, 4, round % 2 == 0);
         }
@@ -57,7 +57,7 @@ fn fs_50_acknowledgements_before_the_dispatching_step_is_over_leave_nothing_in_f
     }
     rig.flush();
     let stats = rig.queue(Q).stats();
-    assert_eq!((stats.depth, stats.acquired, stats.acknowledged_total), (0, 0, 100_000));
+    assert_eq!((stats.depth, stats.acquired, stats.acknowledged_total), (0, 0, 1_000_000));
     assert!(rig.queue(Q).audit().is_ok());
 }
 
@@ -110,7 +110,7 @@ fn fs_51_a_cancel_between_slices_of_a_dispatch_leaves_each_message_available_onc
 #[test]
 fn fs_52_an_acknowledgement_and_a_disconnect_race_to_one_result() {
     let mut seed = 52;
-    for _ in 0..5_000 {
+    for _ in 0..100_000 {
         let mut rig = Rig::new(10);
         let count = 1 + mix(&mut seed) % 6;
         for number in 0..count {

@@ -142,3 +142,50 @@ fn fs_60_what_comes_back_stands_by_priority_and_then_by_number() {
         assert!(all.iter().all(|got| got.deliveries == 0), "nobody has seen them");
     });
 }
+
+#[test]
+fn fs_96_a_cut_connection_flags_all_that_it_held_and_counts_the_oldest_alone() {
+    worlds(9_600, 6, |script| {
+        script.create(Q, 2);
+        filled(script, Q, 20);
+        let clients = [script.client(), script.client()];
+        let first = script.consumer(clients[0], Q, 10);
+        script.receive(first, 0, 10);
+        let second = script.consumer(clients[1], Q, 10);
+        let held = script.receive(second, 0, 10);
+        assert_eq!(numbers(&held), (10..20).collect::<Vec<_>>());
+        script.cut(clients[0]);
+        decide(script, second, &held, Verdict::Accept);
+        script.grant(second, 20);
+        let again = script.receive(second, 10, 10);
+        assert_eq!(numbers(&again), (0..10).collect::<Vec<_>>(), "in order, none of the accepted ones");
+        assert!(again.iter().all(|got| got.deliveries == 1), "after a cut none can be known unseen");
+        // Once more: of all that were held twice, one has reached the limit.
+        script.cut(clients[1]);
+        script.until("it leaves", |s| !s.is_there(clients[1]));
+        script.until("the oldest goes", |s| s.queue("DLQ").is_some_and(|dlq| dlq.counters.ready == 1));
+        let left = script.drain(Q);
+        assert_eq!(numbers(&left), (1..10).collect::<Vec<_>>());
+        assert!(left.iter().all(|got| got.deliveries == 2));
+        assert_eq!(numbers(&script.drain("DLQ")), [0]);
+    });
+}
+
+#[test]
+fn fs_97_a_client_that_dies_on_its_oldest_message_loses_only_that_one() {
+    worlds(9_700, 4, |script| {
+        script.create(Q, 10);
+        filled(script, Q, 150);
+        for life in 1..=12 {
+            let who = script.client();
+            let receiver = script.consumer(who, Q, 100);
+            let came = script.receive(receiver, 0, 100);
+            assert_eq!(came[0].number, u64::from(life > 10), "the tenth time is the last");
+            script.kill_client(who);
+            script.rest();
+        }
+        assert_eq!(numbers(&script.drain(Q)), (1..150).collect::<Vec<_>>(), "nothing is deleted");
+        let dead = script.drain("DLQ");
+        assert_eq!((numbers(&dead), dead[0].reason.as_deref()), (vec![0], Some("delivery-limit")));
+    });
+}
