@@ -2,7 +2,7 @@
 //!
 //! Must not know: which queue takes them, on which shard. What cannot be taken there is ready here again, in its place.
 
-use crate::entry::Event;
+use crate::entry::{Event, State};
 use crate::input::{DeliveryKey, Effect, Turn};
 use crate::list::Place;
 use crate::queue::Queue;
@@ -30,7 +30,7 @@ pub(crate) struct Mover {
 impl Queue {
     #[cold]
     pub(crate) fn begin_move(&mut self, token: u64, limit: u64, strip_ttl: bool) {
-        let left = limit.min(self.stats().ready);
+        let left = limit.min(self.counts.of(State::Available));
         self.moves.push_back(Mover { token, below: self.next, left, under_way: 0, moved: 0, strip_ttl });
         self.errands = true;
     }

@@ -182,8 +182,12 @@ impl Queue {
 
     /// Whether the mark of a group is on its way.
     fn marking_group(&self) -> bool {
+        // One that went meanwhile, purged or moved, keeps nobody waiting.
         let held = |level: u8, sequence| {
-            self.find(level, sequence).is_some_and(|place| self.list(level).slot(place).packed.has(Flag::Held))
+            self.find(level, sequence).is_some_and(|place| {
+                let packed = &self.list(level).slot(place).packed;
+                packed.has(Flag::Held) && packed.state() != State::Gone
+            })
         };
         self.suspects.group.iter().any(|(level, sequence)| held(*level, *sequence))
     }

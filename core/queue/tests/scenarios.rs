@@ -1,5 +1,6 @@
 //! Fault scenarios of `spec/scenarios.md` as far as one queue and its dead-letter queue can show them.
 
+mod browse;
 mod poison;
 mod rig;
 
