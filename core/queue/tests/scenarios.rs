@@ -2,6 +2,7 @@
 
 mod browse;
 mod poison;
+#[expect(dead_code, reason = "the model check uses the rest of it")]
 mod rig;
 
 use packhorse_model::{Outcome, Reason};

@@ -9,7 +9,7 @@ use packhorse_model::{
 };
 use packhorse_queue::{Answer, ConsumerId, DeliveryKey, Effect, Enqueue, Input, Queue, Relocation, Turn};
 use packhorse_store::{
-    Batch, Event, LargeOp, Load, Memory, MemoryStore, Op, RESERVE, Recovered, Store, Stored, Ticket,
+    Batch, Event, LargeOp, Load, Memory, MemoryStore, Op, RESERVE, Recovered, RecoveredEntry, Store, Stored, Ticket,
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -48,6 +48,8 @@ pub(crate) struct Rig {
     given: BTreeMap<ConsumerId, u64>,
     pub(crate) relocations: Vec<Relocation>,
     pub(crate) loads: Vec<Load>,
+    /// All tickets up to here are durable.
+    pub(crate) durable: Ticket,
     /// What was found damaged.
     pub(crate) damaged: Vec<u64>,
     now_us: u64,
@@ -86,6 +88,7 @@ impl Rig {
             given: BTreeMap::new(),
             relocations: Vec::new(),
             loads: Vec::new(),
+            durable: Ticket(0),
             damaged: Vec::new(),
             now_us: 0,
         }
@@ -93,15 +96,20 @@ impl Rig {
 
     /// The broker is killed, with some of what is not durable, and starts again.
     pub(crate) fn crash(self, seed: u64) -> Rig {
-        Rig::recovered(self.memory.crash(1, seed))
+        self.crash_with(seed, |_| {})
+    }
+
+    /// The same, and the start gets every entry wrong in this way.
+    pub(crate) fn crash_with(self, seed: u64, wrong: impl Fn(&mut RecoveredEntry)) -> Rig {
+        Rig::recovered(self.memory.crash(1, seed), wrong)
     }
 
     /// The broker stops in order and starts again.
     pub(crate) fn restart(self) -> Rig {
-        Rig::recovered(self.memory.restart(1))
+        Rig::recovered(self.memory.restart(1), |_| {})
     }
 
-    fn recovered(memory: Memory) -> Rig {
+    fn recovered(memory: Memory, wrong: impl Fn(&mut RecoveredEntry)) -> Rig {
         let mut rig = Rig::over(memory);
         let mut all = Vec::new();
         while rig.store.recover(100, &mut all) {}
@@ -111,7 +119,8 @@ impl Rig {
                     rig.queues.insert(id, Queue::new(id, name, settings, next, reserved, id == DLQ));
                 }
                 Recovered::NextQueueId(_) => {}
-                Recovered::Entry(entry) => {
+                Recovered::Entry(mut entry) => {
+                    wrong(&mut entry);
                     rig.handle(entry.key.queue, Input::Recovered(entry));
                 }
             }
@@ -227,6 +236,7 @@ impl Rig {
             for event in events {
                 match event {
                     Event::Durable { up_to } => {
+                        self.durable = up_to;
                         for id in [Q, DLQ] {
                             if self.queues.get(&id).is_some_and(|q| q.awaits().is_some_and(|t| t <= up_to)) {
                                 self.handle(id, Input::Durable { up_to });
@@ -268,6 +278,23 @@ impl Rig {
                 break;
             }
         }
+    }
+
+    /// The oldest batch becomes durable, and what follows from it happens. False: there is none.
+    pub(crate) fn flush_one(&mut self) -> bool {
+        let flushed = self.memory.flush(ShardId(0), 1) > 0;
+        self.turns();
+        flushed
+    }
+
+    /// The ticket that this turn's batch will have.
+    pub(crate) fn ticket(&self) -> Ticket {
+        self.store.next_ticket()
+    }
+
+    /// All that the queues and the store are, for whoever compares.
+    pub(crate) fn write_all(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
+        write!(out, "{:?} {:?} {:?} {:?}", self.queues, self.memory, self.ring.keys(), self.given)
     }
 
     /// A producer sends a number.
