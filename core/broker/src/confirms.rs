@@ -72,4 +72,16 @@ mod tests {
         confirms.durable_up_to(Ticket(4));
         assert_eq!(confirms.release(), Some('d'));
     }
+    #[test]
+    fn only_the_last_work_of_the_same_ticket_may_cover_more() {
+        let mut confirms = Confirms::new();
+        assert_eq!(confirms.last_mut(Ticket(1)), None);
+        confirms.wait(Ticket(1), 'a');
+        confirms.wait(Ticket(1), 'b');
+        assert_eq!(confirms.last_mut(Ticket(1)), Some(&mut 'b'), "not the first of that ticket");
+        assert_eq!(confirms.last_mut(Ticket(2)), None, "what waits for an earlier ticket is due too early for it");
+        confirms.wait(Ticket(2), 'c');
+        assert_eq!(confirms.last_mut(Ticket(1)), None, "nothing may be added behind what waits for a later one");
+        assert_eq!(confirms.last_mut(Ticket(2)), Some(&mut 'c'));
+    }
 }
