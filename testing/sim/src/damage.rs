@@ -79,6 +79,7 @@ pub(crate) fn flip_tail(disk: &mut SimDisk, durable: u64, one_bit: bool, draw: &
     }
     let block = tail[draw.below(tail.len())];
     let at = draw.below(block.length);
+    disk.write_back(block.name);
     if one_bit {
         flip(disk, block.name, block.offset + at, draw.range(0, 7) as u8);
         return true;
@@ -95,6 +96,7 @@ pub(crate) fn tear_tail(disk: &mut SimDisk, durable: u64, draw: &mut Draw) -> bo
     // Before its last byte, so that something is missing.
     let from = draw.below(block.length) / UNIT * UNIT;
     let most = block.length - from;
+    disk.write_back(block.name);
     disk.damage(block.name, block.offset + from, |bytes| bytes[..most].fill(0));
     true
 }

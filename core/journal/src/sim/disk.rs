@@ -264,6 +264,14 @@ impl SimDisk {
         }
     }
 
+    /// The system has written a file back, unasked: it is on the medium as it is shown. Whoever damages what was written just now
+    /// does that first.
+    pub fn write_back(&mut self, name: FileName) {
+        let file = self.files.get_mut(&self.names[&name]).expect("a named file exists");
+        let synced = Arc::make_mut(&mut file.synced);
+        file.unsynced.drain(..).for_each(|write| put(synced, write.offset, &write.bytes));
+    }
+
     /// Puts a file there, or takes it away, behind everyone's back.
     pub fn plant(&mut self, name: FileName, content: Option<Vec<u8>>) {
         match content {

@@ -12,7 +12,8 @@ fn fs_63_a_torn_or_flipped_last_block_that_nobody_was_told_of_is_cut_off() {
         script.send(sender, 20);
         script.rest();
         let told = script.durable_block();
-        script.arm(BatchKind::Enqueue, Point::AfterSync, 1, Death::Kill);
+        let point = [Point::AfterSync, Point::DuringSync][script.draw(0, 1) as usize];
+        script.arm(BatchKind::Enqueue, point, 1, Death::Kill);
         let size = [100, 5_000, 60_000][script.draw(0, 2) as usize];
         script.send_shaped(sender, Shape { size, ..Shape::default() });
         script.until("the broker ends", |s| !s.is_armed());
