@@ -10,6 +10,8 @@ use packhorse_journal::sim::SimDisk;
 
 const UNIT: usize = 4096;
 const HEADER: usize = 64;
+/// Where a segment's salt stands.
+const SALT: usize = 36;
 
 /// A block as it stands in a segment.
 #[derive(Clone, Copy, Debug)]
@@ -152,17 +154,45 @@ pub(crate) fn flip_body(disk: &mut SimDisk, draw: &mut Draw) -> Option<MessageId
     Some(id)
 }
 
+/// A bit that was flipped in a header or in metadata. It may lie where no start looks for a while: a block that a checkpoint covers
+/// is read when messages are in its segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flipped {
+    name: FileName,
+    /// Of the segment in this use of the file.
+    salt: u32,
+    offset: usize,
+    was: u8,
+    bit: u8,
+}
+
+impl Flipped {
+    /// Brings the byte back, as an operator does who has a copy of the file. False: it is not there as it was flipped.
+    pub(crate) fn undo(self, disk: &mut SimDisk) -> bool {
+        let there = disk.content(self.name).is_some_and(|content| {
+            content.get(self.offset) == Some(&(self.was ^ (1 << self.bit))) && u32_at(content, SALT) == self.salt
+        });
+        if there {
+            flip(disk, self.name, self.offset, self.bit);
+        }
+        there
+    }
+}
+
 /// Flips a bit in the header or the metadata of a block up to `durable`, the last one that anybody was told of. False: there is none.
 /// One that a later block proves is damage; the last one may be put right, but is never given up.
-pub(crate) fn flip_header(disk: &mut SimDisk, durable: u64, draw: &mut Draw) -> bool {
+pub(crate) fn flip_header(disk: &mut SimDisk, durable: u64, draw: &mut Draw) -> Option<Flipped> {
     let all = blocks(disk);
     let confirmed: Vec<&Block> = all.iter().rev().filter(|block| block.number <= durable).take(4).collect();
     if confirmed.is_empty() {
-        return false;
+        return None;
     }
     let block = confirmed[draw.below(confirmed.len())];
-    flip(disk, block.name, block.offset + draw.below(HEADER + block.meta), draw.range(0, 7) as u8);
-    true
+    let (offset, bit) = (block.offset + draw.below(HEADER + block.meta), draw.range(0, 7) as u8);
+    let content = disk.content(block.name)?;
+    let flipped = Flipped { name: block.name, salt: u32_at(content, SALT), offset, was: content[offset], bit };
+    flip(disk, block.name, offset, bit);
+    Some(flipped)
 }
 
 /// Whose bodies lie in a part of a file.

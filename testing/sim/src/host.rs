@@ -3,6 +3,7 @@
 
 use crate::books::host_name;
 use crate::client::IDLE_MS;
+use crate::damage::Flipped;
 use crate::draw::Draw;
 use crate::seam::{Seam, SeamStore};
 use packhorse_broker::{Config, Node};
@@ -107,8 +108,8 @@ pub(crate) struct Host {
     pub(crate) ill: Vec<u64>,
     /// Reads that have failed: one that fails is tried once more, and then nobody gets what it was to bring.
     pub(crate) unread: std::collections::BTreeSet<(packhorse_journal::FileName, u64, u32)>,
-    /// The disk as it was before a confirmed block was damaged.
-    pub(crate) kept: Option<SimDisk>,
+    /// Bits of confirmed blocks that were flipped.
+    pub(crate) flipped: Vec<Flipped>,
     /// Where a script lets its process end.
     pub(crate) seam: Rc<Seam>,
 }
@@ -127,7 +128,7 @@ impl Host {
             starts_at: Some(0),
             ill: Vec::new(),
             unread: Default::default(),
-            kept: None,
+            flipped: Vec::new(),
             seam: Rc::default(),
         }
     }

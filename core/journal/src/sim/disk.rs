@@ -201,13 +201,6 @@ impl SimDisk {
         self.troubles.clear();
     }
 
-    /// The same content under the circumstances of another disk: its troubles, its space, its speed.
-    #[must_use]
-    pub fn in_place_of(mut self, other: &SimDisk) -> SimDisk {
-        (self.troubles, self.free_bytes, self.slow) = (other.troubles.clone(), other.free_bytes, other.slow);
-        self
-    }
-
     /// What has been struck since the last call: by a trouble, or for want of space.
     pub fn take_struck(&mut self, out: &mut Vec<Struck>) {
         self.troubles.take_struck(out);

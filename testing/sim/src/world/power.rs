@@ -133,6 +133,12 @@ impl World {
         }
     }
 
+    /// Undoes what was flipped in confirmed blocks. False: nothing of it is there.
+    fn brought_back(&mut self, host: usize) -> bool {
+        let flipped = std::mem::take(&mut self.hosts[host].flipped);
+        self.hosts[host].with_disk(|disk| flipped.into_iter().filter(|one| one.undo(disk)).count() > 0)
+    }
+
     fn refused(&mut self, host: usize, error: &JournalError) {
         self.note(|world| format!("{} is refused: {error}", world.hosts[host].name));
         let seed = self.draw.next();
@@ -142,11 +148,9 @@ impl World {
                 [(seed % 4) as usize];
             let disk = self.hosts[host].disk.take().expect("it was refused");
             self.hosts[host].disk = Some(disk.crash(mode, seed));
-        } else if error.exit_code() == 65 && self.hosts[host].kept.is_some() {
+        } else if error.exit_code() == 65 && self.brought_back(host) {
             // A block that was confirmed is damaged: the operator brings back the file.
             self.hit(Kind::FlipHeader);
-            let disk = self.hosts[host].disk.take().expect("it was refused");
-            self.hosts[host].disk = self.hosts[host].kept.take().map(|kept| kept.in_place_of(&disk));
         } else if !(self.disk_is_ill(host) && error.exit_code() == 70) {
             let name = &self.hosts[host].name;
             let what = format!("{name} does not start ({}), and its disk is no reason: {error}", error.exit_code());

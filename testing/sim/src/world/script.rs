@@ -428,14 +428,13 @@ impl Script {
     /// refused for it, the operator brings back the file. False: there is no such block.
     pub fn flip_header(&mut self) -> bool {
         let dice = &mut self.dice;
-        let (mut hit, mut whole) = (false, None);
+        let mut flipped = None;
         self.world.end(HOST, KILLED, |disk| {
-            whole = Some(disk.clone());
             let proven = damage::proven(&damage::blocks(disk));
-            hit = damage::flip_header(disk, proven, dice);
+            flipped = damage::flip_header(disk, proven, dice);
         });
-        self.world.hosts[HOST].kept = whole.filter(|_| hit);
-        hit
+        self.world.hosts[HOST].flipped.extend(flipped);
+        flipped.is_some()
     }
 
     /// The process stands still; what comes for it waits.

@@ -397,7 +397,6 @@ impl World {
         let mut ill = std::mem::take(&mut self.hosts[host].ill);
         ill.retain(broken);
         self.hosts[host].ill = ill;
-        self.hosts[host].kept = None;
     }
 
     fn flip(&mut self, fault: Fault, draw: &mut Draw) -> bool {
@@ -413,15 +412,12 @@ impl World {
             return false;
         }
         let mut flipped = None;
-        let mut whole = None;
+        let mut in_header = None;
         let mut hit = false;
         let ended = self.end(host, End::Process(CrashMode::Kill), |disk| match fault.kind {
             Kind::FlipTail => hit = damage::flip_tail(disk, told, draw.chance(30), draw),
             Kind::FlipBody => flipped = damage::flip_body(disk, draw),
-            _ => {
-                whole = Some(disk.clone());
-                hit = damage::flip_header(disk, told, draw);
-            }
+            _ => in_header = damage::flip_header(disk, told, draw),
         });
         if let Some(message) = flipped {
             self.damaged(&[message]);
@@ -430,7 +426,7 @@ impl World {
         match fault.kind {
             // Counted when the start is refused.
             Kind::FlipHeader => {
-                self.hosts[host].kept = whole.filter(|_| hit);
+                self.hosts[host].flipped.extend(in_header);
                 self.spell(fault, 60_000, Cure::None);
             }
             _ if hit => self.instant(fault),
