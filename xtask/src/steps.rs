@@ -40,6 +40,12 @@ pub(crate) const STEPS: &[Step] = &[
     Step { name: "unit", what: "cargo test of every member, real-process tests among them", quick: true, run: unit },
     Step { name: "readme", what: "the binary takes the command lines of the README", quick: true, run: command_lines },
     Step { name: "crash-points", what: "the journal stopped at each disk operation", quick: true, run: stopped },
+    Step {
+        name: "sim",
+        what: "brokers and clients simulated, with all that can go wrong",
+        quick: false,
+        run: simulated,
+    },
     Step { name: "crash", what: "the broker killed, and its power cut, while clients work", quick: false, run: killed },
     Step {
         name: "planted",
@@ -51,8 +57,8 @@ pub(crate) const STEPS: &[Step] = &[
     Step { name: "interop", what: "foreign clients against the broker", quick: false, run: matrix },
 ];
 
-/// All members, with the simulated disk: the same for each call of cargo, so that it builds once.
-const EVERYTHING: &[&str] = &["--workspace", "--features", "packhorse-journal/sim"];
+/// All members, with the simulated disk and the simulator's counts: the same for each call of cargo, so that it builds once.
+const EVERYTHING: &[&str] = &["--workspace", "--features", "packhorse-journal/sim", "--features", sim::COUNTS];
 
 /// Counts of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -329,6 +335,33 @@ fn stopped(context: &mut Context) -> Result<Outcome, String> {
     program.args(&context.passed_on).current_dir(&context.root);
     context.record.started.insert("packhorse-journal".to_owned());
     let finished = command::run(&mut program, &context.logs, "crash-points")?;
+    show_lines(&finished.output);
+    summary(finished)
+}
+
+/// Seeds of the sim step: a campaign has more.
+const SEEDS: u64 = 300;
+
+fn simulated(context: &mut Context) -> Result<Outcome, String> {
+    // Alone, it would be built without its counts.
+    if context.built.is_none() {
+        build(context)?;
+    }
+    let (program, package) = context.built(&[])?.program(sim::PROGRAM)?;
+    let (program, package) = (program.to_owned(), package.to_owned());
+    context.record.started.insert(package);
+    let mut command = sim::campaign(&program, &context.root);
+    // Nothing of an earlier run counts.
+    let folder = context.metadata.target.join("xtask").join(sim::FOLDER);
+    match fs::remove_dir_all(&folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(format!("cannot remove {}: {error}", folder.display()));
+        }
+        _ => {}
+    }
+    command.args(["--seeds", &SEEDS.to_string(), "--jobs", "2"]).arg("--dir").arg(folder);
+    command.args(&context.passed_on).current_dir(&context.root);
+    let finished = command::run(&mut command, &context.logs, "sim")?;
     show_lines(&finished.output);
     summary(finished)
 }

@@ -6,7 +6,7 @@ use crate::client::IDLE_MS;
 use crate::damage::Flipped;
 use crate::draw::Draw;
 use crate::seam::{Seam, SeamStore};
-use packhorse_broker::{Config, Node};
+use packhorse_broker::{Command, Config, Node};
 use packhorse_journal::sim::{Sim, SimDisk, When};
 use packhorse_journal::{Checkpoints, DiskOp, FileName, JournalError, Options};
 use packhorse_model::{ConnectionId, Now, Seed, ShardId};
@@ -83,6 +83,8 @@ pub(crate) struct Life {
     pub(crate) disk_at: Option<u64>,
     /// Streams with something to hand in.
     pub(crate) ready: Vec<usize>,
+    /// Commands to hand in: to which shard, their numbers.
+    pub(crate) commands: Vec<(ShardId, u64, Command)>,
     /// Streams that a client made room on while the process stood still.
     pub(crate) unwritten: Vec<usize>,
     /// Shards that have said that they have stopped; `None`: nobody asked.
@@ -179,6 +181,7 @@ impl Host {
             turn_at: None,
             disk_at: None,
             ready: Vec::new(),
+            commands: Vec::new(),
             unwritten: Vec::new(),
             stopping: None,
             paused: false,
@@ -212,6 +215,13 @@ impl Host {
         let mut answer = None;
         life.sim.with_disk(|disk| answer = Some(change(disk)));
         answer.expect("the disk was there")
+    }
+
+    /// The store's time is now, before anything is handed to it: what it begins begins now, and not when it was last asked.
+    pub(crate) fn catch_up(&self, now_us: u64) {
+        if let Some(life) = self.life.as_ref().filter(|life| !life.paused) {
+            life.sim.advance(now_us - life.boot_us);
+        }
     }
 
     /// Moves the store on to now. True: shards have something to hear.

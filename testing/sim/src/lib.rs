@@ -15,6 +15,7 @@ mod fault;
 mod host;
 mod message;
 mod net;
+mod operator;
 mod plan;
 #[cfg(feature = "planted")]
 mod planted;

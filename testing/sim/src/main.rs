@@ -11,6 +11,7 @@ packhorse-sim --seeds N [--from S] [--jobs J] [--dir DIR] [--report FILE] [--com
 
   --seed N       one world, and what it came to
   --faults LIST  of its faults only these, by number; `-`: none
+  --no-operators operators do nothing; a seed that still fails does not need them
   --shards S     shards of each broker; by default the seed says
   --about X      the story of a message, or of a book of the history (`world`, `client-3`)
   --seeds N      worlds of N seeds; goes on where a run with the same program and folder was stopped
@@ -40,6 +41,11 @@ impl Arguments {
     fn number(&mut self, name: &str) -> Result<Option<u64>, String> {
         let Some(text) = self.text(name)? else { return Ok(None) };
         text.parse().map(Some).map_err(|_| format!("{name} needs a number, not `{text}`"))
+    }
+
+    fn flag(&mut self, name: &str) -> bool {
+        let at = self.0.iter().position(|argument| argument == name);
+        at.map(|at| self.0.remove(at)).is_some()
     }
 
     fn end(self) -> Result<(), String> {
@@ -116,8 +122,9 @@ fn one(seed: u64, mut arguments: Arguments) -> Result<bool, String> {
     if let Some(name) = arguments.text("--planted")? {
         packhorse_sim::plant(&name)?;
     }
+    let operators = !arguments.flag("--no-operators");
     arguments.end()?;
-    let verdict = trial(&Settings { seed, shards, faults, notes: about.is_some() });
+    let verdict = trial(&Settings { seed, shards, faults, operators, notes: about.is_some() });
     println!("seed {seed} digest {:016x} {:?}", verdict.digest, verdict.totals);
     for fault in &verdict.faults {
         println!("  {:>6} {:>10} µs {} {}", fault.number, fault.at_us, fault.host, fault.kind.name());

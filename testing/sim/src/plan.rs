@@ -1,11 +1,12 @@
 //! What a seed stands for: brokers, queues, clients and their habits, and the faults with their times. Everything here is drawn before
 //! anything happens, each part with dice of its own, so that leaving out a fault changes nothing else of the plan.
 
-use crate::client::{Consumer, Hostile, Producer, Queue, Role, Use};
+use crate::client::{Browser, Consumer, Hostile, Producer, Queue, Role, Use};
 use crate::draw::Draw;
 use crate::fault::Kind;
 use crate::host::Setup;
 use crate::message::Habits;
+use crate::operator::{self, Act};
 
 /// How a world is set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub struct Settings {
     pub shards: Option<u16>,
     /// The faults of the plan that happen, by number; `None`: all.
     pub faults: Option<Vec<u32>>,
+    /// Operators do what the seed says; otherwise nothing.
+    pub operators: bool,
     /// Keeps what brokers log and why connections end, for whoever looks for a cause. Changes nothing else.
     pub notes: bool,
 }
@@ -23,7 +26,7 @@ pub struct Settings {
 impl Settings {
     /// The usual world of a seed.
     pub fn new(seed: u64) -> Settings {
-        Settings { seed, shards: None, faults: None, notes: false }
+        Settings { seed, shards: None, faults: None, operators: true, notes: false }
     }
 }
 
@@ -54,6 +57,8 @@ pub(crate) struct Plan {
     /// More of them, for a world in which too many of the others found nothing to hit. Their times count from when they are called, by
     /// descending time.
     pub(crate) reserve: Vec<Fault>,
+    /// By descending time.
+    pub(crate) acts: Vec<Act>,
 }
 
 /// Faults that hit work in flight, in a world that is worth its name.
@@ -88,7 +93,8 @@ impl Plan {
             people(settings.seed, host, setup, MESSAGES / count as u64, work_us, &mut cast);
         }
         let (faults, reserve) = faults(settings, count, work_us);
-        Plan { hosts, cast, faults, reserve }
+        let acts = if settings.operators { operator::acts(settings.seed, &hosts, work_us) } else { Vec::new() };
+        Plan { hosts, cast, faults, reserve, acts }
     }
 }
 
@@ -157,6 +163,12 @@ fn people(seed: u64, host: usize, setup: &Setup, messages: u64, work_us: u64, ca
         let ins = vec![crate::client::In::new(Queue::new(host, "DLQ"), Use::DeadLetters, manner)];
         let role = Role::Consume(Consumer::new(ins, Use::DeadLetters, dice(cast), 400_000));
         cast.push(Cast { host, role, connects_at: draw.range(10_000, 90_000) });
+    }
+    if operator::has_browsers(seed) {
+        for _ in 0..draw.range(0, 2) {
+            let role = Role::Browse(Browser::new(queue(&mut draw), dice(cast)));
+            cast.push(Cast { host, role, connects_at: draw.range(20_000, 400_000) });
+        }
     }
     for _ in 0..draw.range(0, 2) {
         let role = Role::Annoy(Hostile::new(queue(&mut draw), dice(cast)));

@@ -3,6 +3,7 @@
 //!
 //! This file owns time and traffic. Faults are in `world/trouble.rs`, the way to the end in `world/phases.rs`.
 
+mod operators;
 mod phases;
 mod power;
 pub(crate) mod script;
@@ -19,6 +20,7 @@ use crate::message::Press;
 use crate::net::{Net, Way};
 use crate::plan::{Fault, Plan, Settings};
 use crate::verdict::{Breach, Occurred, Totals, Verdict};
+use operators::Operators;
 use packhorse_broker::{Effect, Endpoint, Input, Lost, Reply};
 use packhorse_journal::sim::Struck;
 use packhorse_model::{ConnectionId, ShardId};
@@ -52,6 +54,10 @@ enum Due {
     Heal(usize),
     /// A look at the whole.
     Look,
+    /// The next act of an operator.
+    Operator,
+    /// Limits of a broker's queues are taken away.
+    Lift(usize),
     /// Only time passes.
     Nothing,
 }
@@ -80,6 +86,7 @@ pub(crate) struct World {
     chosen: bool,
     /// What was carried out.
     told: Vec<Occurred>,
+    operators: Operators,
     /// How often the next fault has been put off.
     put_off: u32,
     spells: Vec<Spell>,
@@ -114,7 +121,7 @@ impl World {
     }
 
     fn of(settings: &Settings, plan: Plan) -> World {
-        let Plan { hosts, cast, faults, reserve } = plan;
+        let Plan { hosts, cast, faults, reserve, acts } = plan;
         let mut books = Books::new();
         let book = books.open("world".into());
         let hosts: Vec<Host> =
@@ -138,6 +145,7 @@ impl World {
             reserve,
             chosen: settings.faults.is_some(),
             told: Vec::new(),
+            operators: Operators::new(acts),
             put_off: 0,
             spells: Vec::new(),
             noticed: BTreeMap::new(),
@@ -165,6 +173,7 @@ impl World {
         }
         world.at(LOOK_US, Due::Look);
         world.arm_fault();
+        world.arm_operators();
         world
     }
 
@@ -217,6 +226,8 @@ impl World {
                 Due::Fault => self.next_fault(),
                 Due::Start(host) => self.start(host),
                 Due::Heal(spell) => self.heal(spell),
+                Due::Operator => self.next_act(),
+                Due::Lift(host) => self.lift(host),
                 Due::Nothing => {}
                 Due::Look => {
                     self.look();
@@ -346,6 +357,7 @@ impl World {
     /// A broker's turn: everything that has come is handed in, everything that it says is sent.
     fn turn(&mut self, host: usize) {
         self.turns += 1;
+        self.hosts[host].catch_up(self.now_us);
         let now = self.hosts[host].now(self.now_us);
         let mut effects = std::mem::take(&mut self.effects);
         let mut read = Vec::new();
@@ -387,6 +399,10 @@ impl World {
                     inputs.push((shard, Input::Lost { connection, how: Lost::Eof }));
                 }
             }
+            for (shard, id, command) in std::mem::take(&mut life.commands) {
+                inputs.push((shard, Input::Admin { id, command }));
+                self.operators.asking.push(id);
+            }
             life.node.turn(inputs, now, &mut effects);
             life.ready.extend(&later);
         }
@@ -408,6 +424,7 @@ impl World {
             }
         }
         self.obey(host, &mut effects);
+        self.operators.asking.clear();
         effects.clear();
         self.effects = effects;
         if !later.is_empty() {
@@ -445,7 +462,11 @@ impl World {
                         self.want_turn(host, 1);
                     }
                 }
-                Effect::AdminReply { id, reply } => self.replies.push((id, *reply)),
+                Effect::AdminReply { id, reply } => {
+                    if !self.operator_answered(id, &reply) {
+                        self.replies.push((id, *reply));
+                    }
+                }
                 Effect::Stopped => self.stopped(host),
                 Effect::Log { level, connection, text } => self.note(|world| {
                     let client = connection.map_or("-".into(), |id| world.net.get(id.0 as usize).client.to_string());

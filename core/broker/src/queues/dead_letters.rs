@@ -6,6 +6,7 @@ use crate::io::Level;
 use crate::mail::{Answer, Body, Guest};
 use packhorse_model::{Content, EntryKey, QueueId, Reason, Resident};
 use packhorse_queue::{self as queue, Input};
+use packhorse_store::Ticket;
 
 /// An entry on its way to another queue.
 #[derive(Debug)]
@@ -180,9 +181,13 @@ impl Queues {
             );
             self.log(Level::Warn, None, text);
         }
+        // One that no store has does not overtake those that were moved before it and wait for their flush.
+        let after = if self.batch.is_empty() { Ticket(self.ticket.0 - 1) } else { self.ticket };
         if done && stored {
             self.batch.require_flush();
-            self.due.wait(self.ticket, Due::Arrived { to, level });
+        }
+        if done && (stored || (relocation.token.is_some() && after > self.due.durable())) {
+            self.due.wait(after, Due::Arrived { to, level });
         } else {
             self.relocated(to, level, done);
         }

@@ -275,3 +275,27 @@ fn a_moved_message_is_never_in_two_places_nor_in_none_over_a_crash() {
         });
     }
 }
+
+/// A message that no store has is there at once, those before it when their records are durable.
+#[test]
+fn one_that_is_not_persistent_does_not_overtake_those_that_are() {
+    each(|world| {
+        declare(world);
+        let c = world.client("c");
+        let s = world[c].sender("q");
+        let r = world[c].receiver("to", 10);
+        world.run();
+        for n in 0..4 {
+            world[c].send(s, Msg::new(n).durable(n != 3).bytes());
+        }
+        world.run();
+        world.hold_store();
+        let id = world.command(0, move_all("q", "to"));
+        world.run();
+        assert_eq!(world[c].links[r].got.len(), 0, "the last one waits for those before it");
+        world.free_store();
+        world.run();
+        assert_eq!(world.reply(id), Some(Reply::Moved { messages: 4 }));
+        assert_eq!(world[c].numbers(r), [0, 1, 2, 3]);
+    });
+}

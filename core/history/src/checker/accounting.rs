@@ -195,6 +195,11 @@ impl Known<'_> {
                 _ => {}
             }
         }
+        // What was on its way to a pre-settled link is acknowledged, and nobody saw it.
+        let queue = self.record.queues.get(self.case.sent.queue);
+        if known == Certainty::No && queue.lost_presettled(self.case.sent.at, self.at) {
+            known = Certainty::Maybe;
+        }
         known
     }
 

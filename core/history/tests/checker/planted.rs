@@ -143,6 +143,20 @@ mod lost {
     }
 
     #[test]
+    fn what_was_on_its_way_to_a_presettled_link_counts_as_acknowledged_or_not() {
+        let presettled = Event::Attach { consumer: 1, queue: QUEUE, presettled: true, filtered: false };
+        let count = |acknowledged| {
+            let story = Story::of(2).at(1, 1, presettled).at(1, 1, credit(1, 10)).confirmed(10, 0..1);
+            let story = story.at(20, 1, detach(1));
+            let counters = Counters { quiet: true, acknowledged: Some(acknowledged), ..Counters::default() };
+            story.at(40, 1, Event::Counters { queue: QUEUE, counters }).broken()
+        };
+        assert_eq!(count(0), NOTHING);
+        assert_eq!(count(1), NOTHING);
+        assert_eq!(count(2), [("I12", 1)]);
+    }
+
+    #[test]
     fn what_was_on_its_way_to_a_presettled_link_that_broke_is_gone_rightly() {
         let presettled = Event::Attach { consumer: 1, queue: QUEUE, presettled: true, filtered: false };
         let story = Story::of(2).at(1, 1, presettled).at(1, 1, credit(1, 10)).confirmed(10, 0..1);

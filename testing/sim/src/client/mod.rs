@@ -3,6 +3,7 @@
 //!
 //! This file owns what all have in common: coming, going, reading, ticking. What they do is in the files beside it.
 
+mod browser;
 mod consumer;
 mod hostile;
 mod intake;
@@ -13,6 +14,7 @@ mod scripted;
 use crate::books::{Books, queue_name};
 use crate::draw::Draw;
 use crate::message::Press;
+pub(crate) use browser::Browser;
 pub(crate) use consumer::{Consumer, Use};
 pub(crate) use hostile::Hostile;
 pub(crate) use intake::{In, Manner};
@@ -49,6 +51,7 @@ pub(crate) enum Role {
     Produce(Producer),
     Consume(Consumer),
     Annoy(Hostile),
+    Browse(Browser),
     Script(Scripted),
 }
 
@@ -162,13 +165,14 @@ impl Person {
             Role::Produce(producer) => producer.lost(book, around),
             Role::Consume(consumer) => consumer.lost(book, around),
             Role::Annoy(hostile) => hostile.lost(),
+            Role::Browse(browser) => browser.lost(around),
             Role::Script(scripted) => scripted.lost(book, around),
         }
         let done = match &self.role {
             Role::Consume(consumer) => consumer.surveyed,
             // It comes back under another name, if the script says so.
             Role::Script(_) => true,
-            Role::Produce(_) | Role::Annoy(_) => false,
+            Role::Produce(_) | Role::Annoy(_) | Role::Browse(_) => false,
         };
         if self.stage == Stage::Leaving || done {
             // Whoever closed in order has done so; others have nothing left either.
@@ -196,6 +200,7 @@ impl Person {
                         Role::Produce(producer) => producer.on(line, event, book, around),
                         Role::Consume(consumer) => consumer.on(line, event, book, around),
                         Role::Annoy(hostile) => hostile.on(line, event),
+                        Role::Browse(browser) => browser.on(line, event, book, around),
                         Role::Script(scripted) => scripted.on(line, event, book, around),
                     };
                     if let Err(why) = done {
@@ -241,6 +246,7 @@ impl Person {
                     self.asleep_until = consumer.act(line, leaving, book, around)?;
                 }
                 Role::Annoy(hostile) => hostile.act(line, leaving, around)?,
+                Role::Browse(browser) => browser.act(line, leaving, book, around)?,
                 Role::Script(scripted) => scripted.act(line, leaving, book, around)?,
             }
         }
@@ -253,7 +259,7 @@ impl Person {
         match &self.role {
             Role::Consume(_) => true,
             Role::Script(scripted) => scripted.consumes(),
-            Role::Produce(_) | Role::Annoy(_) => false,
+            Role::Produce(_) | Role::Annoy(_) | Role::Browse(_) => false,
         }
     }
 
@@ -284,6 +290,7 @@ impl Person {
             Role::Produce(producer) => producer.next_at(),
             Role::Consume(consumer) => consumer.next_at(),
             Role::Annoy(hostile) => hostile.next_at(),
+            Role::Browse(browser) => browser.next_at(),
             Role::Script(_) => None,
         };
         // What is due has been done, or waits for something to come.
@@ -300,6 +307,7 @@ impl Person {
             Role::Produce(_) => "produces",
             Role::Consume(_) => "consumes",
             Role::Annoy(_) => "annoys",
+            Role::Browse(_) => "browses",
             Role::Script(_) => "does as it is told",
         };
         format!("{what} at {}, {:?}, {line}, {} in flight", self.host, self.stage, self.in_flight())
@@ -310,7 +318,7 @@ impl Person {
         match &self.role {
             Role::Produce(producer) => producer.unconfirmed(),
             Role::Consume(consumer) => consumer.open(),
-            Role::Annoy(_) => 0,
+            Role::Annoy(_) | Role::Browse(_) => 0,
             Role::Script(scripted) => scripted.open(),
         }
     }
@@ -319,7 +327,7 @@ impl Person {
     pub(crate) fn is_done(&self) -> bool {
         match &self.role {
             Role::Produce(producer) => producer.is_done(),
-            Role::Consume(_) | Role::Annoy(_) => true,
+            Role::Consume(_) | Role::Annoy(_) | Role::Browse(_) => true,
             Role::Script(scripted) => scripted.is_answered(),
         }
     }

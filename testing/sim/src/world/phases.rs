@@ -60,7 +60,11 @@ impl World {
             Phase::Work => {
                 let healed = self.faults.is_empty() && self.spells.iter().all(|spell| spell.over);
                 let up = self.hosts.iter().all(|host| host.is_running());
-                if healed && up && self.people.iter().all(|person| person.is_done()) {
+                if healed && up && self.operators.acts.is_empty() && !self.operators.are_done() {
+                    self.lift_all();
+                }
+                let done = self.operators.are_done() && self.people.iter().all(|person| person.is_done());
+                if healed && up && done {
                     if self.encore() {
                         self.enter(Phase::Work);
                     } else {
@@ -130,6 +134,7 @@ impl World {
     fn ask(&mut self, host: usize, shard: u16, command: Command) -> Option<Reply> {
         self.asked += 1;
         let id = self.asked;
+        self.hosts[host].catch_up(self.now_us);
         let now = self.hosts[host].now(self.now_us);
         let mut effects = Vec::new();
         let life = self.hosts[host].life.as_mut().filter(|life| !life.paused)?;
@@ -174,7 +179,9 @@ impl World {
             let quiet = self.hosts[host].life.as_ref().is_some_and(|life| life.sim.quiet());
             let nobody = |report: &ShardReport| {
                 let totals = &report.totals;
-                report.connections == 0 && totals.staged + totals.acquired + totals.moving + totals.removing == 0
+                // What waits for room in the dead-letter queue is shown to nobody.
+                let on_its_way = totals.staged + totals.scheduled + totals.acquired + totals.moving + totals.removing;
+                report.connections == 0 && on_its_way == 0
             };
             quiet && reports.iter().all(nobody)
         })

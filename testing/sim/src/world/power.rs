@@ -78,6 +78,7 @@ impl World {
             End::Power(mode) => (mode, true),
         };
         self.hosts[host].end(|disk| disk.crash(mode, seed));
+        self.operators.ended(host);
         self.close_streams(host, power);
     }
 
@@ -177,6 +178,7 @@ impl World {
 
     /// Asks a broker to stop in order.
     pub(super) fn ask_to_stop(&mut self, host: usize) {
+        self.hosts[host].catch_up(self.now_us);
         let now = self.hosts[host].now(self.now_us);
         let shards = self.hosts[host].setup.shards;
         let mut effects = Vec::new();
@@ -206,6 +208,7 @@ impl World {
             return;
         }
         self.hosts[host].stop();
+        self.operators.ended(host);
         self.tell_change(host, BrokerChange::Exit(Some(0)));
         self.exits.push(0);
         self.close_streams(host, false);

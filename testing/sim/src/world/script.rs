@@ -74,7 +74,13 @@ impl Script {
         setup.queues = queues.iter().map(|name| (*name).to_owned()).collect();
         setup.checkpoint_us = every_us.unwrap_or(setup.checkpoint_us);
         let settings = Settings { shards: Some(shards), notes: true, ..Settings::new(seed) };
-        let plan = Plan { hosts: vec![setup], cast: Vec::<Cast>::new(), faults: Vec::new(), reserve: Vec::new() };
+        let plan = Plan {
+            hosts: vec![setup],
+            cast: Vec::<Cast>::new(),
+            faults: Vec::new(),
+            reserve: Vec::new(),
+            acts: Vec::new(),
+        };
         let mut world = World::of(&settings, plan);
         world.phase = Phase::Script;
         let dice = Draw::new(seed, 6);

@@ -419,6 +419,9 @@ impl World {
             Kind::FlipBody => flipped = damage::flip_body(disk, draw),
             _ => in_header = damage::flip_header(disk, told, draw),
         });
+        if let Some(flipped) = &in_header {
+            self.note(|_| format!("a bit flips in a header: {flipped:?}"));
+        }
         if let Some(message) = flipped {
             self.damaged(&[message]);
             hit = true;
