@@ -110,6 +110,16 @@ impl Cell<'_> {
         self.call(command).map(|_| ())
     }
 
+    /// As [`Cell::receiver`], one that only looks: its source asks for copies, and the broker's answer agrees.
+    pub(crate) fn browser(&mut self, link: &str, prefetch: u64) -> Check {
+        let command = json!({"do": "receiver", "session": "s", "link": link, "address": self.queue, "prefetch": prefetch, "browse": true});
+        match self.call(command)?["distribution_mode"].as_str() {
+            Some("copy") => Ok(()),
+            None if !self.kind.shows_the_answer_to_an_attach() => Ok(()),
+            other => Err(format!("the answer to an attach for copies says {other:?}")),
+        }
+    }
+
     /// A receiver with exactly `credit`, where the client lets credit be given by hand, and with that prefetch where not.
     pub(crate) fn receiver_with_credit(&mut self, link: &str, credit: u64) -> Check {
         if self.kind.grants_credit() {

@@ -3,7 +3,7 @@
 
 use crate::{
     cell::{Cell, Check},
-    rows::{content, exchange, faults, flow, outcomes},
+    rows::{browse, content, exchange, faults, flow, outcomes},
 };
 
 /// The clients, a column each.
@@ -68,6 +68,12 @@ impl Kind {
         self == Kind::GoAmqp
     }
 
+    /// Whether the application can look at the source that the broker answered with; JMS hides the protocol,
+    /// and go-amqp tells of it the address and the filters.
+    pub(crate) fn shows_the_answer_to_an_attach(self) -> bool {
+        !matches!(self, Kind::QpidJms | Kind::GoAmqp)
+    }
+
     /// Whether messages the application has not asked for yet use up the prefetch; rhea hands each over at once.
     pub(crate) fn prefetch_waits_for_the_application(self) -> bool {
         self != Kind::Rhea
@@ -118,6 +124,7 @@ pub(crate) const FEATURES: &[Feature] = &[
     row("drain", flow::drain),
     row("prefetch", flow::prefetch),
     row("receive-timeout", flow::receive_timeout),
+    row("browse", browse::browse),
     row("links-50", flow::many_links),
     row("sessions-50", flow::many_sessions),
     row("detach-unseen", faults::detach_unseen),

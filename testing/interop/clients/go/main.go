@@ -97,7 +97,11 @@ func (c *client) run(command typed) (typed, error) {
 		if credit == 0 {
 			credit = -1 // issued by hand
 		}
-		link, err := c.sessions[str(command, "session")].NewReceiver(ctx, str(command, "address"), &amqp.ReceiverOptions{Name: name, Credit: credit, RequestedSenderSettleMode: mode(command)})
+		options := &amqp.ReceiverOptions{Name: name, Credit: credit, RequestedSenderSettleMode: mode(command)}
+		if browse, _ := command["browse"].(bool); browse {
+			options.SourceDistributionMode = amqp.SourceDistributionModeCopy
+		}
+		link, err := c.sessions[str(command, "session")].NewReceiver(ctx, str(command, "address"), options)
 		c.receivers[name] = &receiver{link: link, settled: str(command, "settle") == "settled"}
 		return nil, err
 	case "send":

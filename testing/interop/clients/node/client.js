@@ -245,13 +245,15 @@ const commands = {
     links.set(c.link, link);
   },
   async receiver(c) {
-    const options = { name: c.link, source: c.address, credit_window: c.prefetch || 0, autoaccept: false, autosettle: false };
+    const source = c.browse ? { address: c.address, distribution_mode: 'copy' } : c.address;
+    const options = { name: c.link, source, credit_window: c.prefetch || 0, autoaccept: false, autosettle: false };
     if (c.settle in settleModes) options.snd_settle_mode = settleModes[c.settle];
     const link = sessions.get(c.session).open_receiver(options);
     Object.assign(link, { inbox: [], held: [] });
     await until(() => link.is_open() && link.remote.attach && (link.remote.attach.source || link.gone), 'attach', link);
     if (link.gone) throw new Error(link.gone);
     links.set(c.link, link);
+    return c.browse ? { distribution_mode: link.remote.attach.source.distribution_mode } : {};
   },
   async send(c) {
     const first = c.from || 0;

@@ -13,7 +13,7 @@ import uuid
 from collections import deque
 
 import proton
-from proton import Array, Connection, Data, Delivery, Disposition, Endpoint, Handler, Link, Message, UNDESCRIBED
+from proton import Array, Connection, Data, Delivery, Disposition, Endpoint, Handler, Link, Message, Terminus, UNDESCRIBED
 from proton.reactor import ApplicationEvent, Container, EventInjector
 
 SHORT_S = 30
@@ -320,10 +320,15 @@ class Client:
         link = self.sessions[c["session"]].receiver(c["link"])
         link.source.address = c["address"]
         link.snd_settle_mode = {"settled": Link.SND_SETTLED, "unsettled": Link.SND_UNSETTLED}.get(c.get("settle"), Link.SND_MIXED)
+        if c.get("browse"):
+            link.source.distribution_mode = Terminus.DIST_MODE_COPY
         self.attached(link, c, lambda l: l.remote_source.address)
         link.prefetch = c.get("prefetch") or 0
         if link.prefetch:
             link.flow(link.prefetch)
+        if c.get("browse"):
+            modes = {Terminus.DIST_MODE_COPY: "copy", Terminus.DIST_MODE_MOVE: "move"}
+            return {"distribution_mode": modes.get(link.remote_source.distribution_mode)}
 
     def post(self, link, message, number):
         self.until(lambda: link.credit > 0, "credit to send", link)

@@ -10,6 +10,7 @@ import jakarta.jms.JMSException;
 import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
 import jakarta.jms.MessageProducer;
+import jakarta.jms.QueueBrowser;
 import jakarta.jms.Session;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -18,6 +19,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Deque;
+import java.util.Enumeration;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -56,6 +58,9 @@ public final class Client {
 
   private record Consumer(MessageConsumer consumer, boolean settled, Deque<Message> drained, List<Message> held) {}
 
+  /** The enumeration asks the broker for what is there by a drain, and has ended for good when that brings nothing. */
+  private record Browser(QueueBrowser browser, Enumeration<?> messages) {}
+
   private record Outcome(long number, Exception error) {}
 
   private final Wishes wishes = new Wishes();
@@ -63,6 +68,7 @@ public final class Client {
   private final Map<String, Session> sessions = new HashMap<>();
   private final Map<String, Producer> producers = new HashMap<>();
   private final Map<String, Consumer> consumers = new HashMap<>();
+  private final Map<String, Browser> browsers = new HashMap<>();
 
   public static void main(String[] arguments) throws Exception {
     Client client = new Client();
@@ -123,7 +129,10 @@ public final class Client {
         Session session = sessions.get(text(c, "session"));
         wishes.settled = "settled".equals(text(c, "settle"));
         wishes.prefetch = number(c, "prefetch");
-        consumers.put(link, new Consumer(session.createConsumer(session.createQueue(text(c, "address"))), wishes.settled, new ArrayDeque<>(), new ArrayList<>()));
+        if (flag(c, "browse", false)) {
+          QueueBrowser browser = session.createBrowser(session.createQueue(text(c, "address")));
+          browsers.put(link, new Browser(browser, browser.getEnumeration()));
+        } else consumers.put(link, new Consumer(session.createConsumer(session.createQueue(text(c, "address"))), wishes.settled, new ArrayDeque<>(), new ArrayList<>()));
       }
       case "send" -> {
         Producer producer = producers.get(link);
@@ -152,7 +161,7 @@ public final class Client {
         return sending.result();
       }
       case "receive" -> {
-        return receive(consumers.get(link), c);
+        return browsers.containsKey(link) ? browse(browsers.get(link), c) : receive(consumers.get(link), c);
       }
       case "settle" -> {
         Consumer consumer = consumers.get(link);
@@ -169,6 +178,8 @@ public final class Client {
         if (producer != null) producer.producer().close();
         Consumer consumer = consumers.remove(link);
         if (consumer != null) consumer.consumer().close();
+        Browser browser = browsers.remove(link);
+        if (browser != null) browser.browser().close();
       }
       case "end" -> sessions.remove(text(c, "session")).close();
       case "close" -> connections.remove(text(c, "connection")).close();
@@ -184,6 +195,7 @@ public final class Client {
         sessions.clear();
         producers.clear();
         consumers.clear();
+        browsers.clear();
       }
       default -> throw new IllegalArgumentException("no command " + text(c, "do"));
     }
@@ -271,6 +283,18 @@ public final class Client {
   private static void settle(Message message, String outcome) throws JMSException {
     message.setIntProperty("JMS_AMQP_ACK_TYPE", ACK_TYPES.get(outcome));
     message.acknowledge();
+  }
+
+  /** As `receive`; it never waits, and the library accepts what it shows: JMS knows no acknowledgement for a browser. */
+  private static JsonObject browse(Browser browser, JsonObject c) throws JMSException {
+    JsonArray messages = new JsonArray();
+    while (messages.size() < number(c, "count") && browser.messages().hasMoreElements()) {
+      Message message = (Message) browser.messages().nextElement();
+      messages.add(flag(c, "detail", false) ? Messages.view(message) : Messages.summary(message));
+    }
+    JsonObject out = new JsonObject();
+    out.add("messages", messages);
+    return out;
   }
 
   private static JsonObject receive(Consumer consumer, JsonObject c) throws JMSException {

@@ -23,7 +23,7 @@ use fe2o3_amqp::{
     session::{Session, SessionHandle},
     types::{
         definitions::{self, ErrorCondition, SenderSettleMode},
-        messaging::{Body, Modified, Outcome},
+        messaging::{Body, DistributionMode, Modified, Outcome, Source},
         primitives::{Symbol, Value},
     },
 };
@@ -125,17 +125,29 @@ impl Client {
                     0 => CreditMode::Manual,
                     credit => CreditMode::Auto(credit as u32),
                 };
+                let browses = command["browse"] == true;
+                let mut source = Source::builder().address(text(command, "address"));
+                if browses {
+                    source = source.distribution_mode(DistributionMode::Copy);
+                }
                 let attach = Receiver::builder()
                     .name(link)
-                    .source(text(command, "address"))
+                    .source(source.build())
                     .sender_settle_mode(settle_mode(command))
                     .credit_mode(credit)
                     .attach(session);
                 let settled = text(command, "settle") == "settled";
-                self.receivers.insert(
-                    link.to_owned(),
-                    Inbound { link: timeout(SHORT, attach).await??, settled, held: Vec::new() },
-                );
+                let receiver = timeout(SHORT, attach).await??;
+                // The library has put the broker's answer in the place of what was asked for.
+                let mode = receiver.source().as_ref().and_then(|source| source.distribution_mode.as_ref());
+                let told = mode.map(|mode| match mode {
+                    DistributionMode::Copy => "copy",
+                    DistributionMode::Move => "move",
+                });
+                self.receivers.insert(link.to_owned(), Inbound { link: receiver, settled, held: Vec::new() });
+                if browses {
+                    return Ok(json!({ "distribution_mode": told }));
+                }
             }
             "send" => {
                 let sender = self.senders.get_mut(link).ok_or("no such link")?;
