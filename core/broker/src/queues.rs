@@ -376,7 +376,10 @@ impl Queues {
                     let reply = reply.take_if(|(key, _)| *key == relocation.key).map(|(_, reply)| reply);
                     self.relocate(slot, relocation, reply);
                 }
-                queue::Effect::Purged { token, count } => self.purged(token, count),
+                queue::Effect::Purged { token, count } => {
+                    self.settle_postponed(slot);
+                    self.purged(token, count);
+                }
                 queue::Effect::Moved { token, count } => self.moved(token, count),
                 queue::Effect::Damaged { level: _, sequence } => {
                     let held = &self.held[slot as usize];
@@ -385,6 +388,7 @@ impl Queues {
                         held.queue.name()
                     );
                     self.log(Level::Error, None, text);
+                    self.settle_postponed(slot);
                 }
             }
         }

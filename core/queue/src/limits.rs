@@ -9,7 +9,7 @@ use crate::queue::Queue;
 use crate::relocate::Cause;
 use alloc::string::String;
 use alloc::vec::Vec;
-use packhorse_model::{OnFull, Reason};
+use packhorse_model::{OnFull, Reason, Sequence};
 
 /// A limit of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +130,11 @@ impl Queue {
     /// Whether its dead-letter queue had no room the last time it was asked.
     pub fn jammed(&self) -> bool {
         self.jammed
+    }
+
+    /// Whether this entry waits because its dead-letter queue cannot take it, or is offered to it just now.
+    pub fn is_doomed(&self, sequence: Sequence) -> bool {
+        self.doomed.keys().any(|(_, doomed)| *doomed == sequence)
     }
 
     /// How many entries wait because their dead-letter queue cannot take them.

@@ -25,6 +25,8 @@ pub(crate) enum Deed {
     DeleteDeadLetters,
     /// Ready messages go to another queue; never back, so that their order can be judged.
     Move,
+    /// The same of the queue of this number: it is deleted while messages are being moved out of it.
+    DeleteSource(usize),
     /// A queue gets limits, and loses them after a while.
     Limit,
     /// The dead-letter queue takes only a few for a while.

@@ -26,7 +26,7 @@ use packhorse_journal::sim::Struck;
 use packhorse_model::{ConnectionId, ShardId};
 use phases::Phase;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use trouble::Spell;
 
 /// Bytes that a broker takes in one turn, over all its connections.
@@ -94,6 +94,8 @@ pub(crate) struct World {
     noticed: BTreeMap<usize, Vec<String>>,
     /// Troubles that a disk may meet: which fault each is of.
     planted: BTreeMap<u64, (usize, Kind)>,
+    /// Those of disks that were broken and have been replaced.
+    replaced: BTreeSet<u64>,
     replies: Vec<(u64, Reply)>,
     asked: u64,
     struck: Vec<Struck>,
@@ -150,6 +152,7 @@ impl World {
             spells: Vec::new(),
             noticed: BTreeMap::new(),
             planted: BTreeMap::new(),
+            replaced: BTreeSet::new(),
             replies: Vec::new(),
             asked: 0,
             struck: Vec::new(),

@@ -121,6 +121,17 @@ impl Queues {
         }
     }
 
+    /// Entries of a queue are gone that may have waited for room in their dead-letter queue: whoever waits for their end is told.
+    #[cold]
+    pub(super) fn settle_postponed(&mut self, slot: u32) {
+        let queue = &self.held[slot as usize].queue;
+        let gone = |from: &EntryKey| from.queue == queue.id() && !queue.is_doomed(from.sequence);
+        let replies: Vec<Reply> = self.postponed.extract_if(.., |from, _| gone(from)).map(|(_, reply)| reply).collect();
+        for (link, delivery) in replies {
+            self.settled_when_durable(link, delivery);
+        }
+    }
+
     /// Keeps a place in a queue of this shard; `None`: there is no such queue, or no room in it.
     pub(crate) fn reserve(&mut self, id: QueueId, guest: Guest) -> Option<EntryKey> {
         let slot = self.slot(id)?;

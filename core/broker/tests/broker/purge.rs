@@ -1,7 +1,8 @@
 //! An operator empties a queue of what nobody holds.
 
 use crate::world::{each, number};
-use packhorse_broker::{Command, RefusalKind, Reply};
+use packhorse_amqp10::codec::{DeliveryState, Rejected};
+use packhorse_broker::{Command, OnFull, QueueLimits, QueuePatch, RefusalKind, Reply};
 
 fn purge(name: &str) -> Command {
     Command::QueuePurge { name: name.into() }
@@ -73,5 +74,28 @@ fn a_purge_is_answered_once_when_its_queue_goes_or_the_broker_stops() {
         world.run();
         let Some(Reply::Refused(refusal)) = world.reply(late) else { panic!("it is stopping") };
         assert_eq!((refusal.kind, refusal.code), (RefusalKind::Unavailable, "broker-stopping"));
+    });
+}
+
+/// A rejected message waits for room in the dead-letter queue, and its consumer for the answer, which comes when the message is gone
+/// another way.
+#[test]
+fn who_waits_for_a_dead_letter_that_is_purged_gets_an_answer() {
+    each(|world| {
+        let limits = QueueLimits { max_messages: None, max_bytes: Some(1), on_full: OnFull::Reject };
+        world.put("DLQ", QueuePatch { limits: Some(limits), ..QueuePatch::default() });
+        world.fill("q", [0]);
+        let c = world.client("c");
+        let r = world[c].receiver("q", 1);
+        world.run();
+        world[c].decide(r, 0, Some(DeliveryState::Rejected(Rejected::default())), false);
+        world.run();
+        assert_eq!(world.queue("q").counters.scheduled, 1);
+        assert!(!world[c].links[r].got[0].settled_later, "it is not decided what becomes of it");
+        assert_eq!(world.ask(purge("q")), Reply::Purged { messages: 1 });
+        assert!(world[c].links[r].got[0].settled_later);
+        world[c].detach(r, true);
+        world.run();
+        assert!(world[c].links[r].ended.is_some());
     });
 }

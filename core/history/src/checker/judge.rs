@@ -48,7 +48,11 @@ pub(super) fn judge(record: &Record, report: &mut Report) {
             receipts.clear();
             receipts.extend(all.iter().filter(|receipt| can_be_from(record, &reach, receipt)));
             let dead = if all.is_empty() { &[] } else { &dead[..] };
-            let removers = record.operations.removers(&reach, &all, dead, record.options.slack_ns);
+            let heard = |receipt: &Receipt| {
+                let detached = record.consumers.get(receipt.consumer).detached;
+                receipt.is_confirmed() || detached.is_some_and(|detached| detached.orderly && detached.answered)
+            };
+            let removers = record.operations.removers(&reach, &all, dead, heard, record.options.slack_ns);
             fates.clear();
             fates.extend(record.messages.fates(sent.seen));
             let case = Case {

@@ -117,7 +117,15 @@ impl Operations {
 
     /// The removals that can explain why a message is missing. `receipts`: all of its deliveries. `dead`: the queues in which it can be as
     /// a dead letter.
-    pub(crate) fn removers(&self, reach: &[Reached], receipts: &[Receipt], dead: &[u32], slack: u64) -> Vec<u32> {
+    /// `heard`: the broker has certainly heard how this one ended, and had not taken it back before.
+    pub(crate) fn removers(
+        &self,
+        reach: &[Reached],
+        receipts: &[Receipt],
+        dead: &[u32],
+        heard: impl Fn(&Receipt) -> bool,
+        slack: u64,
+    ) -> Vec<u32> {
         let seen_from = receipts.iter().map(|receipt| receipt.from).max().unwrap_or(0);
         let can = |operation: &Operation| {
             // It was certainly sent out later.
@@ -134,6 +142,7 @@ impl Operations {
                         receipt.queue == operation.queue
                             && receipt.at + slack < operation.at
                             && settled
+                            && heard(receipt)
                             && receipt.end_at > operation.until.saturating_add(slack)
                     };
                     there && !receipts.iter().any(held)

@@ -72,11 +72,18 @@ mod removed {
     }
 
     #[test]
+    fn a_link_that_is_over_without_its_consumer_knowing_holds_nothing() {
+        let story = Story::of(3).at(1, 1, attach(1)).at(1, 1, credit(1, 5)).confirmed(5, 0..1);
+        let story = story.at(12, 1, recv(0, 1, 0)).at(20, 2, purge(1)).at(30, 2, purged(1, 1));
+        assert_eq!(empty(story.at(40, 1, release(0, 1)).at(45, 1, lost(1)), 50).broken(), NOTHING);
+    }
+
+    #[test]
     fn a_purge_takes_nothing_that_somebody_holds_and_a_delete_does() {
         let held = |begin: Event<'static>, end: Event<'static>| {
             let story = Story::of(3).at(1, 1, attach(1)).at(1, 1, credit(1, 5)).confirmed(5, 0..1);
             let story = story.at(12, 1, recv(0, 1, 0)).at(20, 2, begin).at(30, 2, end);
-            empty(story.at(40, 1, release(0, 1)), 50).broken()
+            empty(story.at(40, 1, release(0, 1)).at(42, 1, detach(1)).at(44, 1, detached(1)), 50).broken()
         };
         assert_eq!(held(purge(1), purged(1, 1)), [("I1", 1)]);
         let deleted = Event::Purge { operation: 1, queue: QUEUE, deletes: true, messages: Some(1) };

@@ -104,8 +104,7 @@ impl Campaign {
             return Err(error);
         }
         let state = &run.state;
-        // A small run has not the time to see everything.
-        let gaps = if state.seeds() >= table::SEEDS { table::gaps(&state.hits, &state.cells) } else { Vec::new() };
+        let gaps = table::gaps(state.seeds(), &state.hits, &state.cells);
         if let Some(path) = &self.report {
             fs::write(path, report(state, &gaps))?;
         }

@@ -99,7 +99,13 @@ impl World {
                 let to = draw.range(1, queues.len() as u64 - 1) as usize;
                 let from = draw.below(to);
                 self.operate(host, &mut draw, &queues[from].clone(), What::Move(queues[to].clone()));
+                if draw.chance(25) {
+                    // Some are offered to the other queue just now.
+                    let (at_us, deed) = (self.now_us + draw.range(1, 120), Deed::DeleteSource(from));
+                    self.operators.acts.push(Act { at_us, deed, dice: draw.next(), ..act });
+                }
             }
+            Deed::DeleteSource(queue) => self.operate(host, &mut draw, &queues[queue].clone(), What::Delete),
             Deed::Move => self.operate(host, &mut draw, &queue, What::Purge),
             Deed::Limit => {
                 let on_full = match draw.range(0, 3) {
@@ -115,10 +121,9 @@ impl World {
             }
             Deed::LimitDeadLetters => {
                 let on_full = if draw.chance(50) { OnFull::Block } else { OnFull::Reject };
-                // So few bytes that it takes nothing, or so few messages that it takes some.
-                let nothing = draw.chance(50);
-                let max_messages = (!nothing).then(|| draw.range(1, 8));
-                let limits = QueueLimits { max_messages, max_bytes: nothing.then_some(1), on_full };
+                // Only bytes count there: so few that it takes nothing, or a few messages.
+                let bytes = if draw.chance(50) { 1 } else { draw.range(100, 1_500) };
+                let limits = QueueLimits { max_messages: None, max_bytes: Some(bytes), on_full };
                 self.limit(host, &mut draw, "DLQ", limits);
             }
             Deed::Create => {
@@ -187,7 +192,7 @@ impl World {
             // In the next turn, behind what clients said: what that sets off is under way when the command comes.
             life.commands.push((shard, id, command));
         }
-        self.want_turn(host, draw.range(1, 300));
+        self.want_turn(host, [1, 2, 3, 300][draw.below(4)]);
     }
 
     /// An answer came. True: it is an operator's.

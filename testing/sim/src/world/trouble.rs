@@ -393,9 +393,11 @@ impl World {
 
     /// The broker runs: what was wrong with its disk is over, unless it goes on being wrong.
     pub(super) fn healthy(&mut self, host: usize) {
-        let broken = |id: &u64| self.planted.get(id).is_some_and(|(_, kind)| *kind == Kind::DiskBroken);
         let mut ill = std::mem::take(&mut self.hosts[host].ill);
-        ill.retain(broken);
+        ill.retain(|id| {
+            let broken = self.planted.get(id).is_some_and(|(_, kind)| *kind == Kind::DiskBroken);
+            broken && !self.replaced.contains(id)
+        });
         self.hosts[host].ill = ill;
     }
 
@@ -475,12 +477,9 @@ impl World {
             }
             Cure::Replace => {
                 self.hosts[host].with_disk(|disk| disk.repair());
-                let broken = |id: &u64| self.planted.get(id).is_some_and(|(_, kind)| *kind == Kind::DiskBroken);
-                let mut ill = std::mem::take(&mut self.hosts[host].ill);
-                if self.hosts[host].is_up() {
-                    ill.retain(|id| !broken(id));
-                }
-                self.hosts[host].ill = ill;
+                // It is over with the next start that goes well: the process may have yet to hear of what failed.
+                let ours = self.planted.iter().filter(|(_, (whose, kind))| (*whose, *kind) == (host, Kind::DiskBroken));
+                self.replaced.extend(ours.map(|(id, _)| *id));
             }
             Cure::Spare(id) => self.hosts[host].with_disk(|disk| disk.spare(id)),
         }
