@@ -13,6 +13,8 @@ mod outcome;
 mod planted;
 mod settings;
 mod time;
+mod transaction;
+mod xid;
 
 pub use address::{Address, AddressError, NAME_LIMIT_BYTES, QueueName};
 pub use content::{Content, ContentFormat, DeadLetter, Head, HeadFlags, Overlay, Reason, Resident};
@@ -24,3 +26,5 @@ pub use planted::choose as choose_planted;
 pub use planted::{Planted, planted};
 pub use settings::{OnFull, QueueLimits, QueueSettings};
 pub use time::Now;
+pub use transaction::{BrokerId, ClientSession, Token, TxnId};
+pub use xid::{PART_LIMIT_BYTES as XID_PART_LIMIT_BYTES, Xid, XidError};

@@ -22,7 +22,7 @@ fn has_header(text: &str) -> bool {
 }
 
 /// Crates that do without the standard library, so that nothing of it can slip in.
-const WITHOUT_STD: &[&str] = &["core/model", "core/store", "core/queue", "core/amqp10"];
+const WITHOUT_STD: &[&str] = &["core/model", "core/store", "core/queue", "core/txn", "core/amqp10"];
 
 /// These crates stay `no_std`.
 pub(super) fn without_std(tree: &Tree<'_>) -> Result<Vec<Finding>, String> {
