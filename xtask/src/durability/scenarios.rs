@@ -13,11 +13,12 @@ const TITLES: &str = "xtask/scenarios.toml";
 /// Scenarios are numbered from 1 to this.
 const LAST: u32 = 100;
 /// Folders with sources, and what their tests prove something about; the longest prefix decides.
-const PLACES: [(&str, &str); 12] = [
+const PLACES: [(&str, &str); 13] = [
     ("core/model", "model"),
     ("core/store", "store"),
     ("core/journal", "journal"),
     ("core/queue", "queue"),
+    ("core/txn", "transactions"),
     ("core/broker", "broker"),
     ("core/amqp10", "protocol"),
     ("core/client", "client"),

@@ -104,7 +104,9 @@ impl<P> Home<P> {
             return;
         }
         going.parts.sort_by_key(|(queue, _)| *queue);
-        txn.volatile += going.volatile;
+        if going.goal == Goal::Prepare {
+            txn.volatile = going.volatile;
+        }
         if let (Goal::Prepare | Goal::Commit, Some(cause)) = (going.goal, txn.cause) {
             out.extend(going.ended(false));
             let to = going.to;

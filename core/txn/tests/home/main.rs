@@ -2,4 +2,5 @@
 
 mod model;
 mod rig;
+mod rules;
 mod scenarios;

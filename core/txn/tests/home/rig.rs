@@ -17,6 +17,18 @@ pub(crate) type Ops = Vec<u64>;
 pub(crate) const BROKER: BrokerId = BrokerId([7; 16]);
 pub(crate) const SESSION: ClientSession = ClientSession([9; 16]);
 
+/// Connection and number of two controls.
+pub(crate) const A: (u64, u32) = (1, 0);
+pub(crate) const B: (u64, u32) = (2, 0);
+
+pub(crate) fn world() -> World {
+    World::new(|_| {})
+}
+
+pub(crate) fn lose(world: &mut World, connection: u64) {
+    world.handle(Input::ConnectionLost { connection: ConnectionId(connection) });
+}
+
 pub(crate) fn control(connection: u64, number: u32) -> Control {
     Control { connection: ConnectionId(connection), number, shard: ShardId((connection % 2) as u16) }
 }
