@@ -32,6 +32,8 @@ pub(crate) struct Consumer {
     pub(crate) limit: Option<u64>,
     pub(crate) credit_place: Place,
     pub(crate) detached: Option<Detached>,
+    /// Of each priority, the last delivery: when it can have been sent at the earliest, and its index.
+    last: Vec<(u8, u64, u32)>,
     /// Limits above what was received, and since when.
     grants: VecDeque<(u64, u64)>,
 }
@@ -56,6 +58,19 @@ impl Consumer {
         if self.grants.back().is_none_or(|(highest, _)| *highest < limit) {
             self.grants.push_back((limit, at));
         }
+    }
+
+    /// A delivery of this priority arrived.
+    pub(crate) fn came(&mut self, priority: u8, from: u64, index: u32) {
+        match self.last.iter_mut().find(|last| last.0 == priority) {
+            Some(last) => *last = (priority, from, index),
+            None => self.last.push((priority, from, index)),
+        }
+    }
+
+    /// The delivery of a lower priority that came last, if it was certainly sent after this time.
+    pub(crate) fn lower_after(&self, priority: u8, time: u64) -> Option<u32> {
+        self.last.iter().find(|last| last.0 < priority && last.1 > time).map(|last| last.2)
     }
 
     /// A delivery arrives; answers the earliest time at which it can have been sent.
@@ -105,6 +120,7 @@ impl Consumers {
             limit: None,
             credit_place: Place::default(),
             detached: None,
+            last: Vec::new(),
             grants: VecDeque::new(),
         });
         index

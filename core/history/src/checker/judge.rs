@@ -196,6 +196,25 @@ impl Judge<'_, '_> {
             let events = [("sent", sent.place), ("received", wrong.place)];
             self.add(report, Invariant::Phantom, &events, || "its body is not the one that was sent".to_owned());
         }
+        self.not_here(report);
+    }
+
+    /// I2: it came again on a link that had said "not here". Of what was moved nobody says that any more.
+    fn not_here(&self, report: &mut Report) {
+        if self.case.reach.len() > 1 {
+            return;
+        }
+        let receipts = self.case.receipts;
+        for declined in receipts.iter().filter(|receipt| receipt.not_here) {
+            let again = |receipt: &&Receipt| receipt.consumer == declined.consumer && receipt.place > declined.place;
+            if let Some(again) = receipts.iter().find(again) {
+                let events = [("received", declined.place), ("given back", declined.end_place), ("again", again.place)];
+                self.add(report, Invariant::Phantom, &events, || {
+                    "its consumer gave it back as undeliverable here, and it came to the same link again".to_owned()
+                });
+                return;
+            }
+        }
     }
 
     /// I1: confirmed, or persistent and received, which is visible only once it is safe; its queue seen empty afterwards, and it came to

@@ -105,6 +105,8 @@ pub(crate) struct Receipt {
     pub(crate) end: End,
     pub(crate) redelivered: bool,
     pub(crate) crc_ok: bool,
+    /// Given back, and not again to this link.
+    pub(crate) not_here: bool,
 }
 
 impl Receipt {
@@ -124,6 +126,7 @@ impl Receipt {
             end: End::Open,
             redelivered: false,
             crc_ok: true,
+            not_here: false,
         }
     }
 

@@ -173,6 +173,11 @@ impl Operations {
         })
     }
 
+    /// Whether an operator did anything to this queue, or moved something into it.
+    pub(crate) fn touched(&self, queue: u32) -> bool {
+        self.all.iter().any(|one| one.queue == queue || one.what == What::Move(queue))
+    }
+
     /// Messages that purges certainly took out of a queue between two times, and whether there may be more.
     pub(crate) fn purged(&self, queue: u32, after: u64, until: u64) -> u64 {
         let here = self.all.iter().filter(|one| one.queue == queue && one.what == What::Purge);

@@ -18,6 +18,9 @@ pub(super) fn judge(record: &Record, report: &mut Report) {
     for disorder in &record.disorders {
         on_one_link(record, disorder, &mut scratch, report);
     }
+    for inversion in &record.inversions {
+        upside_down(record, inversion, &mut scratch, report);
+    }
     for producer in &record.messages.producers {
         // By queue to which they were sent, queue in which they were seen first, priority: of the messages sent later, the delivery that
         // was seen first.
@@ -73,6 +76,38 @@ fn on_one_link(record: &Record, disorder: &Disorder, scratch: &mut Vec<Receipt>,
     if !came_back && sent.answer != Answer::Refused && !maybe_unread(record, sent, &receipt, &earlier) {
         add(record, message, sent, &receipt, &earlier, report);
     }
+}
+
+/// One of a lower priority came before it, on the same link, although it was ready: confirmed before the credit for that one existed.
+/// Only if this was its first delivery, nobody else can have held it meanwhile, and no operator touched the queue.
+fn upside_down(record: &Record, inversion: &Disorder, scratch: &mut Vec<Receipt>, report: &mut Report) {
+    let message = inversion.message;
+    let of = |index: u32| record.messages.receipts[index as usize];
+    let (receipt, lower) = (of(inversion.receipt), of(inversion.earlier));
+    let Some(sent) = record.messages.sent(message) else { return };
+    if receipt.queue != sent.queue
+        || record.queues.get(sent.queue).filtered
+        || record.operations.touched(sent.queue)
+        || maybe_unread(record, sent, &receipt, &lower)
+    {
+        return;
+    }
+    record.messages.collect(sent.seen, scratch);
+    if scratch.first().is_none_or(|first| first.place != receipt.place) {
+        return;
+    }
+    report.add(Invariant::Order, || Violation {
+        invariant: Invariant::Order,
+        message: Some(message),
+        queue: Some(record.queues.get(sent.queue).name.clone()),
+        events: vec![
+            evidence(record, "sent", sent.place),
+            evidence(record, "confirmed", sent.answer_place),
+            evidence(record, "overtaken by", lower.place),
+            evidence(record, "first received", receipt.place),
+        ],
+        sentence: "it was ready, and one of a lower priority came before it on the same link".to_owned(),
+    });
 }
 
 /// Whether a delivery was back in its place before the link of a later one began: its own link had ended in order, with an answer.

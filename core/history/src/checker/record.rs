@@ -82,6 +82,8 @@ pub(crate) struct Record {
     pub(crate) gauges: u64,
     pub(crate) excesses: Vec<Excess>,
     pub(crate) disorders: Vec<Disorder>,
+    /// The same of priorities: one of a lower one came earlier on the same link, although this one was ready.
+    pub(crate) inversions: Vec<Disorder>,
     /// Deliveries whose bodies said nothing usable.
     pub(crate) unreadable: Vec<(Place, bool, u32)>,
     pub(crate) totals: Totals,
@@ -110,6 +112,7 @@ impl Record {
             gauges: 0,
             excesses: Vec::new(),
             disorders: Vec::new(),
+            inversions: Vec::new(),
             unreadable: Vec::new(),
             totals: Totals::default(),
             transaction_events: 0,
@@ -253,7 +256,11 @@ impl Record {
                     (false, true) => End::Declined,
                     (false, false) => End::GivenBack,
                 };
-                self.settled(message, consumer, end, at, place)
+                self.settled(message, consumer, end, at, place)?;
+                if undeliverable_here {
+                    self.not_here(message, consumer);
+                }
+                Ok(())
             }
             Event::Detach { consumer, confirmed: true, .. } => {
                 let index = self.link(consumer, file)?;
@@ -522,6 +529,15 @@ impl Record {
         if sent.in_tx || sent.delayed {
             return;
         }
+        let (priority, answer, answer_at) = (sent.priority.min(9), sent.answer, sent.answer_at);
+        let link = self.consumers.get_mut(receipt.consumer);
+        if sent.persistent && answer == Answer::Confirmed && receipt.is_unflagged() {
+            let ready_at = answer_at.saturating_add(self.options.slack_ns);
+            if let Some(earlier) = link.lower_after(priority, ready_at) {
+                self.inversions.push(Disorder { message, receipt: index, earlier });
+            }
+        }
+        link.came(priority, receipt.from, index);
         let key = (receipt.consumer, message.producer, sent.queue, sent.priority);
         let highest = self.highest.entry(key).or_insert((message.sequence, index));
         if message.sequence > highest.0 {
@@ -542,6 +558,15 @@ impl Record {
         };
         (receipt.end, receipt.end_at, receipt.end_place) = (end, at, place);
         Ok(())
+    }
+
+    /// What was given back last on this link is not to come there again.
+    fn not_here(&mut self, message: MessageId, consumer: u32) {
+        let index = self.consumers.find(consumer);
+        let receipt = index.and_then(|index| self.messages.newest(message, index, |receipt| receipt.end != End::Open));
+        if let Some(receipt) = receipt {
+            receipt.not_here = true;
+        }
     }
 
     fn acknowledgement_confirmed(
