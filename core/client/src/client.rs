@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use packhorse_amqp10::Limits;
 use packhorse_amqp10::codec::{
-    Attach, AttachTarget, DeliveryState, Error, Modified, Open, ReceiverSettleMode, Rejected, Role, SaslCode,
+    Attach, AttachTarget, DeliveryState, Error, Map, Modified, Open, ReceiverSettleMode, Rejected, Role, SaslCode,
     SenderSettleMode, Source, Symbols, Target,
 };
 use packhorse_amqp10::engine::{
@@ -114,6 +114,15 @@ pub enum Verdict<'a> {
         /// Never again to this link.
         undeliverable_here: bool,
     },
+    /// Give it back with something added to its annotations.
+    Annotate {
+        /// The attempt counts.
+        failed: bool,
+        /// Never again to this link.
+        undeliverable_here: bool,
+        /// What is merged into its annotations.
+        annotations: Map<'a>,
+    },
 }
 
 impl<'a> Verdict<'a> {
@@ -128,6 +137,11 @@ impl<'a> Verdict<'a> {
                 delivery_failed: failed,
                 undeliverable_here,
                 message_annotations: None,
+            }),
+            Verdict::Annotate { failed, undeliverable_here, annotations } => DeliveryState::Modified(Modified {
+                delivery_failed: failed,
+                undeliverable_here,
+                message_annotations: Some(annotations),
             }),
         }
     }

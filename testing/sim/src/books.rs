@@ -2,6 +2,7 @@
 //!
 //! Each event gets a time of its own, later than all before it, so that the order in the world is the order in the history.
 
+use crate::contents::Contents;
 use crate::digest::Digest;
 use packhorse_history::{BinaryWriter, Event, Header, Options, Report, check_files};
 
@@ -14,6 +15,8 @@ pub(crate) struct Books {
     now_us: u64,
     last_ns: u64,
     links: u32,
+    /// What messages have to carry.
+    pub(crate) contents: Contents,
     /// Events in all.
     pub(crate) events: u64,
     /// Messages sent.
@@ -35,6 +38,7 @@ impl Books {
             now_us: 0,
             last_ns: 0,
             links: 0,
+            contents: Contents::default(),
             events: 0,
             sent: 0,
             confirmed: 0,

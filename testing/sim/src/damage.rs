@@ -190,7 +190,8 @@ pub(crate) fn flip_header(disk: &mut SimDisk, durable: u64, draw: &mut Draw) -> 
     let block = confirmed[draw.below(confirmed.len())];
     let (offset, bit) = (block.offset + draw.below(HEADER + block.meta), draw.range(0, 7) as u8);
     let content = disk.content(block.name)?;
-    let flipped = Flipped { name: block.name, salt: u32_at(content, SALT), offset, was: content[offset], bit };
+    let was = *content.get(offset)?;
+    let flipped = Flipped { name: block.name, salt: u32_at(content, SALT), offset, was, bit };
     flip(disk, block.name, offset, bit);
     Some(flipped)
 }

@@ -26,6 +26,8 @@ pub(crate) struct Setup {
     pub(crate) checkpoint_us: u64,
     pub(crate) memory_bytes: u64,
     pub(crate) output_bytes: usize,
+    /// Attempts that a message gets.
+    pub(crate) delivery_limit: u32,
     /// Names of its queues.
     pub(crate) queues: Vec<String>,
 }
@@ -41,6 +43,7 @@ impl Setup {
             checkpoint_us: draw.range(100_000, 500_000),
             memory_bytes: [64 << 10, 256 << 10, 1 << 20][draw.below(3)],
             output_bytes: [64 << 10, 256 << 10][draw.below(2)],
+            delivery_limit: Config::default().delivery_limit,
             queues: (0..draw.range(1, 4)).map(|n| format!("q{n}")).collect(),
         }
     }
@@ -50,6 +53,7 @@ impl Setup {
             shards: self.shards,
             memory_bytes: self.memory_bytes,
             max_output_bytes: self.output_bytes,
+            delivery_limit: self.delivery_limit,
             idle_timeout_ms: IDLE_MS,
             max_message_bytes: 8 << 20,
             ..Config::default()

@@ -7,6 +7,7 @@
 mod books;
 mod campaign;
 mod client;
+mod contents;
 mod coverage;
 mod damage;
 mod digest;

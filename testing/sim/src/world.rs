@@ -125,6 +125,7 @@ impl World {
     fn of(settings: &Settings, plan: Plan) -> World {
         let Plan { hosts, cast, faults, reserve, acts } = plan;
         let mut books = Books::new();
+        books.contents.limit = hosts.first().map_or(0, |setup| setup.delivery_limit);
         let book = books.open("world".into());
         let hosts: Vec<Host> =
             hosts.into_iter().enumerate().map(|(number, setup)| Host::new(number, settings.seed, setup)).collect();
@@ -250,6 +251,9 @@ impl World {
                     self.breaches.push(Breach::new("audit", format!("{} shard {shard}: {why}", host.name)));
                 }
             }
+        }
+        for what in std::mem::take(&mut self.books.contents.wrong) {
+            self.breaches.push(Breach::new("I10", what));
         }
         for what in std::mem::take(&mut self.wrong) {
             self.breaches.push(Breach::new("protocol", what));

@@ -189,7 +189,7 @@ impl In {
             Verdict::Accept => Event::Ack { message, consumer, confirmed: false, tx: None },
             Verdict::Release => Event::Release { message, consumer },
             Verdict::Reject { .. } => Event::Reject { message, consumer },
-            Verdict::Modify { failed, undeliverable_here } => {
+            Verdict::Modify { failed, undeliverable_here } | Verdict::Annotate { failed, undeliverable_here, .. } => {
                 Event::Modified { message, consumer, delivery_failed: failed, undeliverable_here }
             }
         };

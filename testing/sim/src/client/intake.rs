@@ -1,13 +1,18 @@
 //! One consuming link over all its lives: what it holds, how deliveries end, how the link ends, and what of that is recorded when.
 
 use super::{Around, Lost, Queue, known, misuse};
+use crate::contents::{Contents, Delivery, Said};
 use crate::draw::Draw;
 use crate::message::Seen;
+use packhorse_client_core::codec::{Map, ValueWriter, put_symbol, put_uint};
 use packhorse_client_core::{
     Client, Joiner, Limits, LinkId, MessageView, ReceiverOptions, SessionId, TransferEvent, Verdict,
 };
 use packhorse_history::{Event, MessageId};
 use std::collections::VecDeque;
+
+/// Where dead letters go.
+const DEAD_LETTERS: &str = "DLQ";
 
 /// Credit of a link that looks at everything there is.
 const SURVEY_CREDIT: u32 = 20_000;
@@ -75,9 +80,11 @@ pub(crate) struct In {
     pub(crate) link: Option<LinkId>,
     pub(crate) standing: Standing,
     number: u32,
+    attached_ns: u64,
     held: VecDeque<Held>,
-    /// Ended, without the broker's answer: delivery, message, whether it was acknowledged. About in the order of ending.
-    asked: VecDeque<(u32, MessageId, bool)>,
+    /// Ended, without the broker's answer: delivery, message, whether it was acknowledged, what was said if not. About in the order of
+    /// ending.
+    asked: VecDeque<(u32, MessageId, bool, Said)>,
     pub(crate) stale: VecDeque<u32>,
     joiner: Joiner,
     /// A delivery has begun to come and is not whole: the link's count has it, the history not yet.
@@ -101,6 +108,7 @@ impl In {
             link: None,
             standing: Standing::None,
             number: 0,
+            attached_ns: 0,
             held: VecDeque::new(),
             asked: VecDeque::new(),
             stale: VecDeque::new(),
@@ -129,6 +137,7 @@ impl In {
         around: &mut Around<'_>,
     ) -> Result<(), Lost> {
         self.number = around.books.link();
+        self.attached_ns = around.books.stamp();
         let (consumer, Manner { presettled, credit, careful, .. }) = (self.number, self.manner);
         if self.purpose == Use::Consume {
             around.books.put(book, &Event::Attach { consumer, queue: &self.queue.full, presettled, filtered: false });
@@ -168,6 +177,9 @@ impl In {
         if self.purpose == Use::DeadLetters {
             self.reason = reason_of(bytes);
         }
+        let dead = self.queue.name == DEAD_LETTERS;
+        let (queue, attached_ns) = (self.queue.full.as_str(), self.attached_ns);
+        around.books.contents.look(&Delivery { message, bytes, queue, dead, attached_ns });
         match self.purpose {
             Use::Consume => {
                 let event = Event::Recv {
@@ -268,16 +280,39 @@ impl In {
             Verdict::Accept => Event::Ack { message, consumer, confirmed: false, tx: None },
             Verdict::Release => Event::Release { message, consumer },
             Verdict::Reject { .. } => Event::Reject { message, consumer },
-            Verdict::Modify { failed, undeliverable_here } => {
+            Verdict::Modify { failed, undeliverable_here } | Verdict::Annotate { failed, undeliverable_here, .. } => {
                 Event::Modified { message, consumer, delivery_failed: failed, undeliverable_here }
             }
         };
         if self.purpose == Use::Consume {
             around.books.put(book, &event);
         }
+        if matches!(verdict, Verdict::Reject { .. }) {
+            around.books.contents.rejects(message);
+        }
         let link = known(self.link)?;
+        let mut said = Said::default();
+        let mut added = Vec::new();
+        let verdict = match verdict {
+            // Every other one has something added.
+            Verdict::Modify { failed, undeliverable_here } if one.delivery.is_multiple_of(2) => {
+                let number = around.books.contents.number();
+                said = Said { failed, added: Some(number) };
+                ValueWriter::map(&mut added, |map| {
+                    put_symbol(map.next(), &Contents::name(number));
+                    put_uint(map.next(), number);
+                });
+                let annotations = Map::from_encoded(&added, &Limits::default()).expect("a map was written");
+                Verdict::Annotate { failed, undeliverable_here, annotations }
+            }
+            Verdict::Modify { failed, .. } => {
+                said.failed = failed;
+                verdict
+            }
+            verdict => verdict,
+        };
         if self.manner.careful {
-            self.asked.push_back((one.delivery, message, verdict == Verdict::Accept));
+            self.asked.push_back((one.delivery, message, verdict == Verdict::Accept, said));
             client.decide(link, one.delivery, verdict).map_err(misuse)?;
         } else {
             client.settle(link, one.delivery, verdict).map_err(misuse)?;
@@ -296,7 +331,8 @@ impl In {
     /// The broker's answer to the end of a delivery.
     pub(crate) fn confirmed(&mut self, at_ns: u64, delivery: u32, book: usize, around: &mut Around<'_>) {
         let Some(at) = self.asked.iter().position(|(asked, ..)| *asked == delivery) else { return };
-        let (_, message, acknowledged) = self.asked.remove(at).expect("it was just found");
+        let (_, message, acknowledged, said) = self.asked.remove(at).expect("it was just found");
+        around.books.contents.returned(at_ns, message, said, &self.queue.full);
         if acknowledged && self.purpose == Use::Consume {
             let event = Event::Ack { message, consumer: self.number, confirmed: true, tx: None };
             around.books.put_at(at_ns, book, &event);
