@@ -107,7 +107,9 @@ fn people(seed: u64, host: usize, setup: &Setup, messages: u64, work_us: u64, ca
     let mut draw = Draw::new(seed, 20 + host as u64);
     let queue = |draw: &mut Draw| Queue::new(host, &setup.queues[draw.below(setup.queues.len())]);
     let dice = |cast: &[Cast]| Draw::new(seed, 1_000 + cast.len() as u64);
-    let producers = draw.range(2, 5).min(messages / 200).max(1);
+    // Now and then tens of clients at one broker, each with a few messages.
+    let crowd = draw.chance(20);
+    let producers = if crowd { draw.range(8, 20) } else { draw.range(2, 5).min(messages / 200).max(1) };
 
     for _ in 0..producers {
         let links = draw.range(1, 2);
@@ -131,7 +133,7 @@ fn people(seed: u64, host: usize, setup: &Setup, messages: u64, work_us: u64, ca
         let role = Role::Produce(Producer::new(outs, dice(cast), burst, beat_us, every));
         cast.push(Cast { host, role, connects_at: draw.range(0, 40_000) });
     }
-    let consumers = draw.range(2, 5);
+    let consumers = if crowd { draw.range(8, 20) } else { draw.range(2, 5) };
     for number in 0..consumers {
         let links = draw.range(1, 2);
         let ins = (0..links).map(|link| {
