@@ -80,6 +80,10 @@ pub fn recover(disk: &mut dyn BlockingDisk, options: &Options, now: Now) -> Resu
     let mut disk = Disk(disk);
     let mut draw = Draw::new(options.seed);
     let store = find_store(&mut disk, &mut draw)?;
+    // An earlier process may have ended between making a file and making its name safe; what is not is not believed.
+    for dir in [Dir::Root, Dir::Journal] {
+        disk.run(DiskOp::SyncDir { dir })?;
+    }
     let mut kept = Checkpoint::find(&mut disk, store)?;
     let newest = kept.newest.take();
     let summary = newest.as_ref().map(Newest::summary);
