@@ -223,6 +223,10 @@ impl Image {
         Some(Bytes::copy_from_slice(&file.bytes[from..to]))
     }
 
+    pub(crate) fn large_files(&self) -> usize {
+        self.files.len()
+    }
+
     pub(crate) fn cut_large_files(&mut self, length: usize) {
         self.files.values_mut().for_each(|file| file.bytes.truncate(length));
         self.files.retain(|_, file| !file.bytes.is_empty());

@@ -126,6 +126,11 @@ impl Memory {
         }
     }
 
+    /// Files of large messages, whole or not.
+    pub fn large_files(&self) -> usize {
+        self.world.borrow().image.large_files()
+    }
+
     /// From now on no file of a large message has more bytes of content than this; 0: they are gone.
     pub fn cut_large_files(&self, length: usize) {
         self.world.borrow_mut().image.cut_large_files(length);

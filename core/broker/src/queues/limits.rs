@@ -7,7 +7,6 @@ use crate::io::Level;
 use crate::mail::{Answer, LinkRef, Payload};
 use packhorse_model::QueueId;
 use packhorse_queue::Limit;
-use packhorse_store::LargeOp;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The producers of one queue with limits.
@@ -94,9 +93,7 @@ impl Queues {
         };
         let (name, most) = (queue.name(), most.unwrap_or_default());
         let why = format!("queue \"{name}\" is full: it takes at most {most} {}", limit.as_str());
-        if let Payload::Large { id, .. } = payload {
-            self.large_ops.push(LargeOp::Abort { id: *id });
-        }
+        self.discard(payload);
         if settled {
             self.log(Level::Warn, Some(from.connection), format!("a settled message was dropped: {why}"));
         } else {

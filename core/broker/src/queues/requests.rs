@@ -6,6 +6,7 @@ use crate::io::Level;
 use crate::mail::{Answer, Body, LinkRef, Payload, Request};
 use packhorse_model::{Head, Outcome, Planted, QueueId, planted};
 use packhorse_queue::{self as queue, ConsumerId, DeliveryKey, Input};
+use packhorse_store::LargeOp;
 
 impl Queues {
     /// Takes a request for a queue, here or elsewhere.
@@ -57,6 +58,7 @@ impl Queues {
                 }
             }
             None if settled => {
+                self.discard(&payload);
                 self.log(
                     Level::Warn,
                     Some(from.connection),
@@ -64,9 +66,17 @@ impl Queues {
                 );
             }
             None => {
+                self.discard(&payload);
                 let why = "the queue was deleted".to_string();
                 self.answer(from, Answer::NotEnqueued { delivery, condition: "amqp:resource-deleted", why });
             }
+        }
+    }
+
+    /// A message is not taken: the file of a large one is of no use.
+    pub(super) fn discard(&mut self, payload: &Payload<'_>) {
+        if let Payload::Large { id, .. } = payload {
+            self.large_ops.push(LargeOp::Abort { id: *id });
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::world::{C, Msg, ReceiverTerms, World, each, each_with, number};
 use packhorse_amqp10::codec::{SenderSettleMode, Transfer};
+use packhorse_broker::{Command, Reply};
 
 const BIG: usize = 3 << 20;
 
@@ -332,6 +333,28 @@ fn whole_ones_count_although_the_connection_is_lost_before_their_files_are_safe(
         assert_eq!(received(world), [1, 2, 3, 4]);
         assert_eq!(world.queue("q").counters.depth, 0);
     });
+}
+
+/// Its file would stay until the next start (simulator, seed 942 of 6879ad7).
+#[test]
+fn one_whose_queue_is_deleted_before_it_is_safe_leaves_no_file() {
+    for settled in [false, true] {
+        each(|world| {
+            world.errors_expected = true;
+            let c = sender(world);
+            world.hold_store();
+            world[c].send_as(0, big(1), settled, 0);
+            world.run();
+            assert_eq!(world.memory.large_files(), 1);
+            let shard = usize::from(world.queue("q").shard);
+            let delete = world.command(shard, Command::QueueDelete { name: "q".into(), force: true });
+            world.run();
+            world.free_store();
+            world.run();
+            assert!(matches!(world.reply(delete), Some(Reply::Deleted { .. })));
+            assert_eq!(world.memory.large_files(), 0, "settled: {settled}");
+        });
+    }
 }
 
 /// The file of a large message is cut to `left` bytes: it is set aside, its consumer is told that the transfer is aborted, and gets
