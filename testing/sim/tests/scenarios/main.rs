@@ -2,7 +2,8 @@
 //! one shard and two. At the end of each the world is drained, counted and judged like every drawn one (`core/history`).
 //!
 //! What the numbers of scenarios ask for in the millions is shown on one queue (`core/queue/tests/scenarios.rs`); here the same happens
-//! through whole brokers, as often as a test of a second allows. Delays of redelivery (FS-59) and transactions (FS-55) do not exist yet.
+//! through whole brokers, as often as a test of a second allows. Delays of redelivery (FS-59) and transactions
+//! (FS-55's other half) do not exist yet.
 
 mod damage;
 mod deaths;

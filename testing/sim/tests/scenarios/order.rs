@@ -189,3 +189,29 @@ fn fs_97_a_client_that_dies_on_its_oldest_message_loses_only_that_one() {
         assert_eq!((numbers(&dead), dead[0].reason.as_deref()), (vec![0], Some("delivery-limit")));
     });
 }
+
+#[test]
+fn fs_55_a_cut_connection_with_thousands_of_deliveries_leaves_other_queues_alone() {
+    // 4,000 deliveries here, a million on one queue elsewhere; the rollback of a transaction of as many comes with transactions.
+    worlds(5_550, 2, |script| {
+        filled(script, Q, 4_000);
+        let (holder, other) = (script.client(), script.client());
+        let sender = script.producer(other, "other");
+        let receiver = script.consumer(other, "other", 100);
+        let holds = script.consumer(holder, Q, 4_000);
+        script.receive(holds, 0, 4_000);
+        script.cut(holder);
+        for n in 0..40 {
+            script.send(sender, 1);
+            // Two flushes, both of them slow ones.
+            script.wait(25_000);
+            let got = script.got(receiver).to_vec();
+            assert_eq!(numbers(&got), (0..=n).collect::<Vec<_>>(), "the other queue delivers meanwhile");
+            script.decide(receiver, got[n as usize].delivery, Verdict::Accept);
+        }
+        script.rest();
+        let all = script.drain(Q);
+        assert_eq!(numbers(&all), (0..4_000).collect::<Vec<_>>());
+        assert!(all.iter().all(|got| got.deliveries == 1));
+    });
+}
