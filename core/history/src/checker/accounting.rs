@@ -195,12 +195,17 @@ impl Known<'_> {
                 _ => {}
             }
         }
-        // What was on its way to a pre-settled link is acknowledged, and nobody saw it.
-        let queue = self.record.queues.get(self.case.sent.queue);
-        if known == Certainty::No && queue.lost_presettled(self.case.sent.at, self.at) {
+        if known == Certainty::No && self.lost_presettled() {
             known = Certainty::Maybe;
         }
         known
+    }
+
+    /// Whether it may have been on its way to a pre-settled link, of its queue or of one to which it was moved: then it is acknowledged,
+    /// and nobody saw it.
+    fn lost_presettled(&self) -> bool {
+        let lost = |queue| self.record.queues.get(queue).lost_presettled(self.case.sent.at, self.at);
+        self.case.reach.iter().any(|reached| lost(reached.queue))
     }
 
     /// Whether what the consumer said at the end of this delivery has certainly reached the broker and been kept: nobody died.
@@ -269,7 +274,7 @@ impl Known<'_> {
             || !self.case.fates.is_empty()
             || self.dead_lettered() != Certainty::No
             || (!sent.persistent && self.record.ended_between(queue.broker, sent.at, self.at))
-            || queue.lost_presettled(sent.at, self.at);
+            || self.lost_presettled();
         if doubtful { Certainty::Maybe } else { Certainty::Yes }
     }
 
@@ -295,6 +300,6 @@ impl Known<'_> {
             && self.acknowledged() == Certainty::No
             && !fates.iter().any(|fate| fate.at <= self.at)
             && (sent.persistent || !self.record.ended_between(queue.broker, sent.at, self.at))
-            && !queue.lost_presettled(sent.at, self.at)
+            && !self.lost_presettled()
     }
 }

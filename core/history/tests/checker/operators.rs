@@ -210,6 +210,19 @@ mod elsewhere {
         assert_eq!(story.broken(), NOTHING, "nobody looked into the other queue");
     }
 
+    /// Seed 2007 of b1891c8 in the simulator.
+    #[test]
+    fn what_was_moved_may_be_on_its_way_to_a_pre_settled_link_that_is_lost() {
+        let lost = |presettled| {
+            let other = Event::Attach { consumer: 7, queue: OTHER, presettled, filtered: false };
+            let story = story(4).at(32, 2, other).at(33, 2, credit(7, 10));
+            let story = story.at(35, 2, Event::Detach { consumer: 7, orderly: false, confirmed: false });
+            story.at(40, 0, Event::Survey { start: true }).at(41, 0, Event::Survey { start: false }).broken()
+        };
+        assert_eq!(lost(true), NOTHING);
+        assert_eq!(lost(false), [("I8", 4)]);
+    }
+
     #[test]
     fn a_move_hides_no_duplicate() {
         let acknowledged = || story(4).at(40, 2, recv_of(OTHER, 0, 2, 0)).at(41, 2, ack(0, 2)).at(43, 2, ack_ok(0, 2));
