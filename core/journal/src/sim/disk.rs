@@ -67,7 +67,7 @@ struct Unsynced {
 #[derive(Clone, Debug)]
 enum NameOp {
     Create(FileName, u64),
-    Rename(FileName, FileName, u64),
+    Rename(FileName, u64),
     Unlink(FileName),
 }
 
@@ -75,14 +75,14 @@ impl NameOp {
     /// The folder whose sync makes it safe.
     fn dir(&self) -> Dir {
         match self {
-            NameOp::Create(name, _) | NameOp::Unlink(name) | NameOp::Rename(_, name, _) => name.dir(),
+            NameOp::Create(name, _) | NameOp::Unlink(name) | NameOp::Rename(name, _) => name.dir(),
         }
     }
 
     /// The file that it names.
     fn file(&self) -> Option<u64> {
         match self {
-            NameOp::Create(_, file) | NameOp::Rename(_, _, file) => Some(*file),
+            NameOp::Create(_, file) | NameOp::Rename(_, file) => Some(*file),
             NameOp::Unlink(_) => None,
         }
     }
@@ -93,7 +93,7 @@ impl NameOp {
                 names.insert(*name, *file);
             }
             // Whatever it was called before: renames before this one may not be safe.
-            NameOp::Rename(_, to, file) => {
+            NameOp::Rename(to, file) => {
                 names.retain(|_, f| f != file);
                 names.insert(*to, *file);
             }
@@ -467,7 +467,7 @@ impl SimDisk {
                 let file = self.find(*from)?;
                 self.names.remove(from);
                 self.names.insert(*to, file);
-                self.name_op(NameOp::Rename(*from, *to, file));
+                self.name_op(NameOp::Rename(*to, file));
             }
             DiskOp::Unlink { name } => {
                 if self.names.remove(name).is_some() {
@@ -542,7 +542,7 @@ impl SimDisk {
             let kept = mode != CrashMode::Lose && draw.next().is_multiple_of(2);
             // What a lost operation would have made is not there to be renamed.
             let possible = match op {
-                NameOp::Rename(_, _, file) => names.values().any(|f| f == file),
+                NameOp::Rename(_, file) => names.values().any(|f| f == file),
                 NameOp::Create(..) | NameOp::Unlink(_) => true,
             };
             if kept && possible {
