@@ -25,6 +25,8 @@ pub(crate) struct Mover {
     left: u64,
     under_way: u64,
     moved: u64,
+    /// Those that have been ready ever since it was asked for. (What comes back later, while its last ones are under way, may stay.)
+    waiting: BTreeSet<u64>,
 }
 
 impl World {
@@ -34,7 +36,9 @@ impl World {
         let token = 1_000 + u64::from(self.ticket as u32) * 1_000 + self.moves.len() as u64;
         let limit = if b.is_multiple_of(3) { u64::MAX } else { u64::from(a % 5) };
         let left = limit.min(self.ready());
-        self.moves.push_back(Mover { token, below: self.next, left, under_way: 0, moved: 0 });
+        let ready = self.entries.iter().filter(|(_, e)| e.state == Is::Ready);
+        let waiting = ready.map(|(sequence, _)| *sequence).collect();
+        self.moves.push_back(Mover { token, below: self.next, left, under_way: 0, moved: 0, waiting });
         self.handle(Input::Move { token, limit, strip_ttl: false });
     }
 
@@ -59,7 +63,16 @@ impl World {
     pub(crate) fn move_done(&mut self, token: u64, count: u64) {
         let mover = self.moves.pop_front().expect("a move was asked for");
         assert_eq!((mover.token, mover.moved, mover.under_way), (token, count, 0));
-        assert!(mover.left == 0 || self.oldest_ready().is_none_or(|s| s >= mover.below), "it has moved all it could");
+        let ready = |sequence: &u64| self.entries.get(sequence).is_some_and(|e| e.state == Is::Ready);
+        assert!(mover.left == 0 || !mover.waiting.iter().any(ready), "it has moved all it could");
+    }
+
+    /// A turn is over: what was given to somebody is not waiting any more.
+    pub(crate) fn still_waiting(&mut self) {
+        for mover in &mut self.moves {
+            let entries = &self.entries;
+            mover.waiting.retain(|sequence| entries.get(sequence).is_some_and(|e| e.state == Is::Ready));
+        }
     }
 
     fn oldest_ready(&self) -> Option<u64> {

@@ -90,6 +90,7 @@ impl World {
         self.input(what % 27, a, b);
         assert!(!self.out.iter().any(|e| matches!(e, Effect::Deliver(_))), "only dispatch delivers");
         self.dispatch([1, 2, 5, 1000, 1000, 1000][c as usize % 6]);
+        self.still_waiting();
         self.end_turn();
         self.check();
     }
