@@ -266,7 +266,9 @@ fn fs_63_a_torn_or_flipped_last_block_that_nobody_was_told_of_is_cut_off() {
         if torn {
             Segments::tear(&file, body + 5_000);
         } else {
+            // One wrong bit would say that the block was whole (decision 0007), and cost the message alone.
             Segments::flip(&file, body + 5_000);
+            Segments::flip(&file, body + 5_700);
         }
         let books = finish(dir.path(), producer, Consumer::new(QUEUE, 10));
         assert_eq!(times(&books), [1, 1, 0], "torn {torn}");
