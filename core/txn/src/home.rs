@@ -31,6 +31,8 @@ pub struct Home<P> {
     names: BTreeMap<Xid, TxnId>,
     /// Connections that work or worked in what is not prepared.
     owners: BTreeSet<(ConnectionId, TxnId)>,
+    /// Connections whose starts, joins or resumes wait for a branch that is on its way.
+    knocking: BTreeSet<(ConnectionId, TxnId)>,
     /// The branch that a control works in.
     active: BTreeMap<Control, TxnId>,
     deadlines: BTreeSet<(u64, TxnId)>,
@@ -145,6 +147,7 @@ impl<P> Home<P> {
             txns: BTreeMap::new(),
             names: BTreeMap::new(),
             owners: BTreeSet::new(),
+            knocking: BTreeSet::new(),
             active: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             flushing: VecDeque::new(),
@@ -239,18 +242,12 @@ impl<P> Home<P> {
     /// Whether this connection may have one more open transaction.
     fn room_for(&self, connection: ConnectionId) -> Result<(), Reply> {
         let value = u64::from(self.config.open_per_connection_max);
-        let wanted = self.of_connection(connection).count() as u64 + 1;
+        let wanted = of_connection(&self.owners, connection).count() as u64 + 1;
         let limit = Limit::OpenPerConnection;
         if wanted > value {
             return Err(Reply::Refused(Box::new(Refusal { limit, value, wanted, txn: None })));
         }
         Ok(())
-    }
-
-    fn of_connection(&self, connection: ConnectionId) -> impl Iterator<Item = TxnId> + '_ {
-        let first = TxnId { run: 0, number: 0, home: ShardId(0) };
-        let last = TxnId { run: u64::MAX, number: u64::MAX, home: ShardId(u16::MAX) };
-        self.owners.range((connection, first)..=(connection, last)).map(|(_, id)| *id)
     }
 
     fn work(&mut self, work: Work, out: &mut Vec<Effect<P>>) {
@@ -339,7 +336,8 @@ impl<P> Home<P> {
 
     fn lose(&mut self, lost: Lost, turn: &Turn, out: &mut Vec<Effect<P>>) {
         self.scans.retain(|control, _| !lost.takes(control));
-        let ids: Vec<TxnId> = self.of_connection(lost.connection()).collect();
+        self.turn_away(lost);
+        let ids: Vec<TxnId> = of_connection(&self.owners, lost.connection()).collect();
         for id in ids {
             let Some(txn) = self.txns.get(&id) else { continue };
             let associated = txn.controls.iter().any(|(control, _)| lost.takes(control));
@@ -353,17 +351,27 @@ impl<P> Home<P> {
         }
     }
 
+    /// Who is lost must not come into a branch afterwards, for nobody would tell of the loss again.
+    fn turn_away(&mut self, lost: Lost) {
+        let connection = lost.connection();
+        let ids: Vec<TxnId> = of_connection(&self.knocking, connection).collect();
+        for id in ids {
+            let Some(txn) = self.txns.get_mut(&id) else { continue };
+            txn.waiting.retain(|ask| ask.comes_in().is_none_or(|control| !lost.takes(&control)));
+            let another = txn.waiting.iter().filter_map(Ask::comes_in).any(|control| control.connection == connection);
+            if !another {
+                self.knocking.remove(&(connection, id));
+            }
+        }
+    }
+
     /// The store has failed.
     fn fail(&mut self, out: &mut Vec<Effect<P>>) {
         self.failed = true;
         self.deadlines.clear();
         for txn in self.txns.values_mut() {
             let first = txn.going.take().and_then(|going| going.to);
-            let others = txn.waiting.drain(..).filter_map(|ask| match ask {
-                Ask::Xa { to, .. } => to,
-                Ask::Operate { to, .. } => Some(to),
-                Ask::Lose(_) | Ask::Timeout => None,
-            });
+            let others = txn.waiting.drain(..).filter_map(|ask| ask.to());
             out.extend(first.into_iter().chain(others).map(|to| Effect::Reply { to, reply: Reply::InDoubt }));
         }
     }
@@ -401,6 +409,16 @@ impl<P> Home<P> {
             }
         }
     }
+}
+
+/// The transactions that go with this connection.
+fn of_connection(
+    pairs: &BTreeSet<(ConnectionId, TxnId)>,
+    connection: ConnectionId,
+) -> impl Iterator<Item = TxnId> + '_ {
+    let first = TxnId { run: 0, number: 0, home: ShardId(0) };
+    let last = TxnId { run: u64::MAX, number: u64::MAX, home: ShardId(u16::MAX) };
+    pairs.range((connection, first)..=(connection, last)).map(|(_, id)| *id)
 }
 
 impl<P> Txn<P> {

@@ -30,7 +30,7 @@ impl Ask {
         }
     }
 
-    fn to(&self) -> Option<ReplyTo> {
+    pub(super) fn to(&self) -> Option<ReplyTo> {
         match self {
             Ask::Xa { to, .. } => *to,
             Ask::Operate { to, .. } => Some(*to),
@@ -41,6 +41,14 @@ impl Ask {
     fn control(&self) -> Option<Control> {
         match self {
             Ask::Xa { control, .. } => Some(*control),
+            _ => None,
+        }
+    }
+
+    /// Who would work in the branch, if this is answered with yes.
+    pub(super) fn comes_in(&self) -> Option<Control> {
+        match self {
+            Ask::Xa { control, verb: Verb::Start | Verb::Join | Verb::Resume, .. } => Some(*control),
             _ => None,
         }
     }
@@ -59,8 +67,11 @@ impl<P> Home<P> {
         let id = self.names.get(&xid).copied();
         let state = id.and_then(|id| self.txns.get(&id)).map_or(State::None, |txn| txn.state);
         if !state.on_its_way() {
-            if let (Ask::Lose(lost), Some(id)) = (&ask, id) {
-                self.disown(id, *lost);
+            // A loss may have waited for the end of one branch, and meet the next one of that name.
+            if let (Ask::Lose(lost), Some(id)) = (&ask, id)
+                && !self.disown(id, *lost)
+            {
+                return;
             }
             if let Err(reply) = self.may_start(id, &ask) {
                 out.extend(ask.to().map(|to| Effect::Reply { to, reply }));
@@ -72,12 +83,14 @@ impl<P> Home<P> {
         match transition(state, ask.verb(), &facts) {
             Some(step) => self.carry_out(xid, id, ask, chosen, step, turn, out),
             None => {
-                let Some(txn) = id.and_then(|id| self.txns.get_mut(&id)) else { return };
+                let Some(id) = id else { return };
+                let Some(txn) = self.txns.get_mut(&id) else { return };
                 let (value, wanted) = (u64::from(self.config.waiting_max), txn.waiting.len() as u64 + 1);
                 if let (Some(to), true) = (ask.to(), wanted > value) {
-                    let refusal = Refusal { limit: Limit::Waiting, value, wanted, txn: id };
+                    let refusal = Refusal { limit: Limit::Waiting, value, wanted, txn: Some(id) };
                     out.push(Effect::Reply { to, reply: Reply::Refused(Box::new(refusal)) });
                 } else {
+                    self.knocking.extend(ask.comes_in().map(|control| (control.connection, id)));
                     txn.waiting.push_back(ask);
                 }
             }
@@ -105,10 +118,10 @@ impl<P> Home<P> {
         Ok(())
     }
 
-    /// The lost ones are not associated with it any more.
-    fn disown(&mut self, id: TxnId, lost: Lost) {
-        let Some(txn) = self.txns.get_mut(&id) else { return };
-        let active = &mut self.active;
+    /// The lost ones are not associated with it any more. Whether they had to do with it.
+    fn disown(&mut self, id: TxnId, lost: Lost) -> bool {
+        let Some(txn) = self.txns.get_mut(&id) else { return false };
+        let (active, before) = (&mut self.active, txn.controls.len());
         txn.controls.retain(|(control, _)| {
             let stays = !lost.takes(control);
             if !stays && active.get(control) == Some(&id) {
@@ -118,8 +131,9 @@ impl<P> Home<P> {
         });
         if let Lost::Connection(connection) = lost {
             txn.connections.retain(|c| *c != connection);
-            self.owners.remove(&(connection, id));
+            return self.owners.remove(&(connection, id));
         }
+        txn.controls.len() < before
     }
 
     /// The association that a verb is about: the asker's own, or of a suspended branch anybody's.

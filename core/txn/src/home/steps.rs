@@ -1,7 +1,7 @@
 //! The three steps of a decision: gather the parts, write one record, apply.
 
 use super::branch::{completed, forget};
-use super::{Goal, Going, Home, Txn, apply, undo};
+use super::{Ask, Goal, Going, Home, Txn, apply, undo};
 use crate::parts::Parts;
 use crate::state::State;
 use crate::{
@@ -9,10 +9,10 @@ use crate::{
     Turn,
 };
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
-use packhorse_model::{QueueId, Token, TxnId};
+use packhorse_model::{QueueId, Token, TxnId, Xid};
 
 impl<P> Going<P> {
     pub(super) fn new(goal: Goal, to: Option<ReplyTo>) -> Going<P> {
@@ -119,7 +119,7 @@ impl<P> Home<P> {
             if let Some(xid) = &txn.xid {
                 self.memory.put(xid.clone(), crate::Completed::RolledBack(cause), turn.broker_ms, false);
             }
-            self.ask_waiting(txn, turn, out);
+            self.ask_waiting(id, txn.xid, txn.waiting, turn, out);
             return;
         }
         let nothing_to_keep = txn.xid.is_none() && !going.persistent && going.token.is_none();
@@ -218,26 +218,34 @@ impl<P> Home<P> {
             }
             let reply = if local { Reply::Committed } else { Reply::Code(code) };
             out.extend(to.map(|to| Effect::Reply { to, reply }));
-            self.ask_waiting(txn, turn, out);
+            self.ask_waiting(id, txn.xid, txn.waiting, turn, out);
         } else {
             out.extend(to.map(|to| Effect::Reply { to, reply: Reply::Code(code) }));
             self.go_on(id, turn, out);
         }
     }
 
-    /// What waited for this transaction is asked now, in order.
+    /// What waited for this transaction is asked now.
     fn go_on(&mut self, id: TxnId, turn: &Turn, out: &mut Vec<Effect<P>>) {
         let Some(txn) = self.txns.get_mut(&id) else { return };
-        let Some(xid) = txn.xid.clone() else { return };
-        for ask in core::mem::take(&mut txn.waiting) {
-            self.ask(xid.clone(), ask, turn, out);
-        }
+        let (xid, waiting) = (txn.xid.clone(), core::mem::take(&mut txn.waiting));
+        self.ask_waiting(id, xid, waiting, turn, out);
     }
 
-    /// The same for one that is gone.
-    fn ask_waiting(&mut self, txn: Txn<P>, turn: &Turn, out: &mut Vec<Effect<P>>) {
-        let Some(xid) = txn.xid else { return };
-        for ask in txn.waiting {
+    /// Asks, in order, what waited for this transaction, which may be gone.
+    fn ask_waiting(
+        &mut self,
+        id: TxnId,
+        xid: Option<Xid>,
+        waiting: VecDeque<Ask>,
+        turn: &Turn,
+        out: &mut Vec<Effect<P>>,
+    ) {
+        let Some(xid) = xid else { return };
+        for control in waiting.iter().filter_map(Ask::comes_in) {
+            self.knocking.remove(&(control.connection, id));
+        }
+        for ask in waiting {
             self.ask(xid.clone(), ask, turn, out);
         }
     }

@@ -62,6 +62,53 @@ fn a_joined_branch_loses_one_of_its_connections() {
 }
 
 #[test]
+fn a_loss_that_waited_does_not_reach_the_next_branch_of_that_name() {
+    let (mut world, a, b, x) = (world(), control(A.0, A.1), control(B.0, B.1), xid(1));
+    world.working(a, &x);
+    world.xa(a, &x, Verb::End);
+    let commit = world.ask(a, &x, Verb::CommitOnePhase, 0);
+    let start = world.ask(b, &x, Verb::Start, 0);
+    lose(&mut world, A.0);
+    world.pump();
+    assert_eq!((world.code(commit), world.code(start)), (Code::Ok, Code::Ok));
+    assert_eq!(world.home.branch(&x, world.ms).unwrap().state, State::Associated);
+    assert_eq!(world.xa(b, &x, Verb::End), Code::Ok, "its own connection is there");
+}
+
+#[test]
+fn who_is_lost_while_it_waits_to_come_in_does_not_come_in() {
+    for whole_connection in [false, true] {
+        let (mut world, a, b, x) = (world(), control(A.0, A.1), control(B.0, B.1), xid(1));
+        let lose_b = |world: &mut World| {
+            if whole_connection {
+                lose(world, B.0);
+            } else {
+                world.handle(Input::ControlLost { control: b });
+            }
+        };
+        world.working(a, &x);
+        world.xa(a, &x, Verb::End);
+        let commit = world.ask(a, &x, Verb::CommitOnePhase, 0);
+        let start = world.ask(b, &x, Verb::Start, 0);
+        let other = world.ask(control(B.0, 7), &x, Verb::Join, 0);
+        lose_b(&mut world);
+        world.pump();
+        assert_eq!(world.code(commit), Code::Ok);
+        assert!(!world.replies.contains_key(&start), "nobody is there to be answered");
+        assert_eq!(world.replies.contains_key(&other), !whole_connection, "another session of it is asked for");
+        assert_eq!(world.home.stats(world.ms).branches, 0, "no branch is left to a connection that is gone");
+        // A join waits for the record with which a name used before begins again.
+        let start = world.ask(a, &x, Verb::Start, 0);
+        world.ask(b, &x, Verb::Join, 0);
+        lose_b(&mut world);
+        world.pump();
+        assert_eq!(world.code(start), Code::Ok);
+        assert_eq!(world.xa(a, &x, Verb::End), Code::Ok);
+        assert_eq!(world.xa(a, &x, Verb::Prepare), Code::ReadOnly, "nobody else works in it");
+    }
+}
+
+#[test]
 fn a_queue_is_deleted_in_between() {
     for prepare in [true, false] {
         let (mut world, a, x) = (world(), control(A.0, A.1), xid(1));
