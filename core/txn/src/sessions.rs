@@ -53,6 +53,8 @@ pub enum SessionInput {
     Open {
         /// The session.
         session: ClientSession,
+        /// The number that its next commit will have. If the session is not known (any more), what became of lower ones is not.
+        next: u64,
     },
     /// A home asks: may this be committed? Answer: [`SessionEffect::Admitted`].
     Admit {
@@ -153,16 +155,16 @@ impl Sessions {
     pub fn handle(&mut self, input: SessionInput, broker_ms: u64, out: &mut Vec<SessionEffect>) {
         self.expire(broker_ms);
         match input {
-            SessionInput::Open { session } => drop(self.touch(session, broker_ms)),
+            SessionInput::Open { session, next } => drop(self.touch(session, next, broker_ms)),
             SessionInput::Admit { txn, session, counter } => {
-                let s = self.touch(session, broker_ms);
+                let s = self.touch(session, counter, broker_ms);
                 let granted = counter >= s.fence && counter >= s.floor && !s.committed(counter);
                 let granted = granted && s.in_flight.insert(counter);
                 out.push(SessionEffect::Admitted { txn, granted });
             }
             SessionInput::Ended { session, counter, committed } => {
                 let gaps_max = self.config.gaps_max;
-                let s = self.touch(session, broker_ms);
+                let s = self.touch(session, counter, broker_ms);
                 s.in_flight.remove(&counter);
                 if committed {
                     s.commit(counter, gaps_max);
@@ -174,22 +176,19 @@ impl Sessions {
             }
             SessionInput::Status { to, token } => {
                 out.push(SessionEffect::CloseOthers { session: token.session, but: to });
-                if !self.sessions.contains_key(&token.session) {
-                    // What comes later of this session is refused up to here as well.
-                    let s = self.touch(token.session, broker_ms);
-                    s.floor = token.counter.saturating_add(1);
+                let (known, next) = (self.sessions.contains_key(&token.session), token.counter.saturating_add(1));
+                // Of a session that is not known what comes later is refused up to here as well.
+                let s = self.touch(token.session, next, broker_ms);
+                if !known {
                     out.push(SessionEffect::Status { to, status: TxStatus::Expired });
                     return;
                 }
-                let s = self.touch(token.session, broker_ms);
-                s.fence = s.fence.max(token.counter.saturating_add(1));
+                s.fence = s.fence.max(next);
                 s.asking.push((to, token.counter));
                 s.answer(out);
             }
             SessionInput::Recovered { session, floor, runs, used_ms } => {
-                let s = self.touch(session, used_ms);
-                s.floor = floor;
-                s.runs = runs.into_iter().collect();
+                self.touch(session, floor, used_ms).runs = runs.into_iter().collect();
             }
         }
     }
@@ -223,8 +222,9 @@ impl Sessions {
         self.idle.extend(busy);
     }
 
-    fn touch(&mut self, session: ClientSession, broker_ms: u64) -> &mut Session {
-        let s = self.sessions.entry(session).or_default();
+    /// The session is used. One that is not known may have been forgotten: nothing is said of its numbers below `floor`.
+    fn touch(&mut self, session: ClientSession, floor: u64, broker_ms: u64) -> &mut Session {
+        let s = self.sessions.entry(session).or_insert_with(|| Session { floor, ..Session::default() });
         self.idle.remove(&(s.used_ms, session));
         s.used_ms = s.used_ms.max(broker_ms);
         self.idle.insert((s.used_ms, session));

@@ -27,8 +27,13 @@ impl Table {
         let txn = TxnId { run: 1, number: counter, home: ShardId(1) };
         match self.handle(SessionInput::Admit { txn, session: ClientSession([session; 16]), counter })[..] {
             [SessionEffect::Admitted { txn: same, granted }] if same == txn => granted,
-            ref other => panic!("{other:?}"),
+            ref other => panic!("to one admission the table answers once, about that transaction; it said {other:?}"),
         }
+    }
+
+    fn open(&mut self, session: u8, next: u64) {
+        let effects = self.handle(SessionInput::Open { session: ClientSession([session; 16]), next });
+        assert!(effects.is_empty(), "nobody is asked anything when a session is named: {effects:?}");
     }
 
     fn end(&mut self, session: u8, counter: u64, committed: bool) -> Vec<SessionEffect> {
@@ -63,6 +68,7 @@ fn status(effects: &[SessionEffect]) -> Option<TxStatus> {
 #[test]
 fn numbers_commit_in_any_order_and_gaps_are_known() {
     let mut table = Table::new(|_| {});
+    table.open(1, 1);
     for counter in [5, 3, 4, 9, 1] {
         table.commit(1, counter);
     }
@@ -79,6 +85,7 @@ fn numbers_commit_in_any_order_and_gaps_are_known() {
 #[test]
 fn commits_in_flight_are_awaited_others_are_fenced() {
     let mut table = Table::new(|_| {});
+    table.open(1, 1);
     assert!(table.admit(1, 7) && table.admit(1, 8));
     assert!(!table.admit(1, 7), "two transactions with one number");
     assert_eq!(table.status(1, 8), None);
@@ -97,6 +104,27 @@ fn what_is_not_known_is_not_guessed() {
     assert_eq!(table.status(1, 4), Some(TxStatus::Expired));
     table.commit(1, 5);
     assert_eq!(table.status(1, 5), Some(TxStatus::Committed));
+}
+
+#[test]
+fn a_session_that_was_forgotten_and_comes_again_does_not_deny_what_it_committed() {
+    let mut table = Table::new(|_| {});
+    table.open(1, 1);
+    assert_eq!(table.status(1, 1), Some(TxStatus::RolledBack), "it is known, and this was never let in");
+    table.commit(1, 3);
+    table.open(1, 4);
+    assert_eq!(table.status(1, 3), Some(TxStatus::Committed), "a second connection changes nothing");
+    // It is named again: its client asks what became of a commit of long ago.
+    table.ms += 600_000;
+    table.open(1, 4);
+    assert_eq!(table.status(1, 3), Some(TxStatus::Expired));
+    table.commit(1, 4);
+    // Or it commits again, on a connection that was quiet for that long.
+    table.ms += 600_000;
+    table.commit(1, 8);
+    assert_eq!(table.status(1, 4), Some(TxStatus::Expired));
+    assert_eq!(table.status(1, 8), Some(TxStatus::Committed));
+    assert_eq!(table.status(1, 9), Some(TxStatus::RolledBack));
 }
 
 #[test]

@@ -406,7 +406,7 @@ proptest! {
     #[test]
     fn nothing_is_told_or_done_ahead_of_the_log(steps in prop::collection::vec(step(), 1..200)) {
         let mut world = new_world();
-        world.open_session();
+        world.open_session(1);
         let mut locals: Vec<(Control, TxnId, Vec<u64>)> = Vec::new();
         let mut commits: Vec<(u32, Vec<u64>)> = Vec::new();
         let mut counter = 0;
@@ -451,7 +451,7 @@ proptest! {
                 Step::Crash => {
                     world.crash();
                     locals.clear();
-                    world.open_session();
+                    world.open_session(counter + 1);
                 }
                 Step::Arrive(n) => {
                     if !world.flights.is_empty() {
@@ -491,7 +491,7 @@ proptest! {
         crash in any::<bool>(),
     ) {
         let mut world = new_world();
-        world.open_session();
+        world.open_session(1);
         let a = control(1, 0);
         let txn = world.declare(a);
         let ops = world.work(a, txn, 1, 2);

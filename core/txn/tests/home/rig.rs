@@ -240,8 +240,8 @@ impl World {
         self.session(SessionInput::Status { to, token });
     }
 
-    pub(crate) fn open_session(&mut self) {
-        self.session(SessionInput::Open { session: SESSION });
+    pub(crate) fn open_session(&mut self, next: u64) {
+        self.session(SessionInput::Open { session: SESSION, next });
     }
 
     /// Lets one thing that is on the way arrive; false: it must wait for another.

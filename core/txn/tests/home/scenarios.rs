@@ -404,7 +404,7 @@ fn fs_38_no_work_and_work_that_is_not_persistent() {
 #[test]
 fn fs_44_a_lost_commit_reply_is_resolved() {
     let (mut world, a) = (world(), control(A.0, A.1));
-    world.open_session();
+    world.open_session(1);
     let txn = world.declare(a);
     world.work(a, txn, 1, 1);
     world.discharge(a, txn, false, Some(1));
