@@ -139,9 +139,12 @@ mod choice {
         pub fn usual(self) -> u32 {
             match self {
                 Planted::SkipFlush | Planted::ShowEarly | Planted::ReturnToTail | Planted::ReuseSequence => 1,
-                Planted::ForgetDeadLetterHalf | Planted::KeepSource | Planted::LoseMark | Planted::LeakCredit => 4,
+                Planted::ForgetDeadLetterHalf
+                | Planted::KeepSource
+                | Planted::LoseMark
+                | Planted::LeakCredit
+                | Planted::LeakMemory => 4,
                 Planted::DropLastRecord | Planted::CountTwice | Planted::ForgetCount => 20,
-                Planted::LeakMemory => 4,
                 Planted::RedeliverUnflagged => 50,
                 Planted::ConfirmEarly | Planted::DropWhenFull | Planted::ResurrectAcknowledged => 100,
                 Planted::WrongQueue

@@ -33,6 +33,19 @@ impl QueueLimits {
     }
 }
 
+/// What a full queue does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum OnFull {
+    /// Its producers get no credit until there is room. What credit already allowed is taken.
+    #[default]
+    Block = 0,
+    /// What is sent to it is rejected.
+    Reject = 1,
+    /// Its oldest messages that are ready go to the dead-letter queue.
+    DropOldest = 2,
+}
+
 impl OnFull {
     /// The stable word for configuration and API.
     pub fn as_str(self) -> &'static str {
@@ -47,19 +60,6 @@ impl OnFull {
     pub fn parse(word: &str) -> Option<OnFull> {
         [OnFull::Block, OnFull::Reject, OnFull::DropOldest].into_iter().find(|p| p.as_str() == word)
     }
-}
-
-/// What a full queue does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum OnFull {
-    /// Its producers get no credit until there is room. What credit already allowed is taken.
-    #[default]
-    Block = 0,
-    /// What is sent to it is rejected.
-    Reject = 1,
-    /// Its oldest messages that are ready go to the dead-letter queue.
-    DropOldest = 2,
 }
 
 impl Default for QueueSettings {
