@@ -42,7 +42,7 @@ impl fmt::Display for XidError {
             XidError::TooLong { part, bytes } => {
                 write!(f, "the {part} has {bytes} bytes; the limit is {PART_LIMIT_BYTES}")
             }
-            XidError::Null => f.write_str("format id -1 means that there is no xid"),
+            XidError::Null => f.write_str("format id -1 means that there is no xid: take another"),
             XidError::Notation => f.write_str(
                 "not an xid: known are format:hex:hex, format_base64_base64 and X'hex',X'hex',format, of global id and qualifier",
             ),

@@ -11,8 +11,8 @@ use crate::memory::Memory;
 use crate::parts::Parts;
 use crate::state::{State, Verb};
 use crate::{
-    Audit, Cause, Completed, Config, Control, Decision, Effect, Heuristic, Input, Limit, LostPart, NoWork, Outcome,
-    Recovered, RecoveredBranch, Refusal, Reply, ReplyTo, Start, Turn, Work,
+    Audit, Cause, Config, Control, Effect, Heuristic, Input, Limit, LostPart, NoWork, Outcome, Recovered,
+    RecoveredBranch, Refusal, Reply, ReplyTo, Start, Turn, Work,
 };
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -57,7 +57,7 @@ struct Txn<P> {
     /// Why it cannot be committed.
     cause: Option<Cause>,
     parts: Parts,
-    /// Sum over the parts.
+    /// Sum over the parts, as long as work is taken.
     staged_bytes: u64,
     /// Associations; true: active. Of a local transaction, who declared it.
     controls: Vec<(Control, bool)>,
@@ -379,17 +379,13 @@ impl<P> Home<P> {
     fn recovered(&mut self, recovered: Recovered) {
         match recovered {
             Recovered::Completed { xid, decision, at_ms } => {
-                let outcome = match decision {
-                    Decision::Commit => Completed::Committed,
-                    Decision::Rollback => Completed::RolledBack(Cause::Asked),
-                };
-                self.memory.put(xid, outcome, at_ms, true);
+                self.memory.put(xid, decision.into(), at_ms, true);
             }
             Recovered::Branch(branch) => {
                 let RecoveredBranch { txn, xid, client, wall_ms, at_ms, parts, lost, volatile, decided } = branch;
                 let (state, decided) = match decided {
                     None => (State::Prepared, None),
-                    Some((Heuristic::PartRolledBack(_), _)) => (State::Prepared, None),
+                    Some((Heuristic::PartRolledBack(_), audit)) => (State::Prepared, Some(audit)),
                     Some((Heuristic::Committed, audit)) => (State::HeuristicCommitted, Some(audit)),
                     Some((Heuristic::RolledBack, audit)) => (State::HeuristicRolledBack, Some(audit)),
                     Some((Heuristic::Mixed, audit)) => (State::HeuristicMixed, Some(audit)),
@@ -397,7 +393,6 @@ impl<P> Home<P> {
                 self.names.insert(xid.clone(), txn);
                 let branch = Txn {
                     xid: Some(xid),
-                    staged_bytes: parts.iter().map(|(_, part)| part.bytes).sum(),
                     parts: parts.into_iter().collect(),
                     lost,
                     volatile,

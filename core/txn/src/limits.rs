@@ -16,6 +16,18 @@ pub enum Limit {
     Waiting,
 }
 
+impl Limit {
+    /// What whoever has reached it can do.
+    fn advice(self) -> &'static str {
+        match self {
+            Limit::OpenPerConnection => "end one of them first",
+            Limit::StagedBytes => "commit the work in smaller transactions",
+            Limit::Branches => "end some first; those in doubt are decided by their transaction manager or an operator",
+            Limit::Waiting => "wait for the answers first",
+        }
+    }
+}
+
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -45,7 +57,8 @@ impl fmt::Display for Refusal {
         if let Some(txn) = self.txn {
             write!(f, "transaction {txn}: ")?;
         }
-        write!(f, "{}: {} is more than the limit of {}", self.limit, self.wanted, self.value)
+        write!(f, "{}: {} is more than the limit of {}; ", self.limit, self.wanted, self.value)?;
+        f.write_str(self.limit.advice())
     }
 }
 

@@ -6,7 +6,7 @@
 //! branch what was true of the old one. So what the store may still hold must be known here: a durable outcome is kept twice as
 //! long as it is told, for the store's time may fall behind by a crash.
 
-use crate::Cause;
+use crate::{Cause, Decision};
 use alloc::collections::{BTreeMap, VecDeque};
 use packhorse_model::Xid;
 
@@ -17,6 +17,16 @@ pub enum Completed {
     Committed,
     /// Rolled back.
     RolledBack(Cause),
+}
+
+impl From<Decision> for Completed {
+    /// How a branch ended that was decided so: what was prepared is rolled back for no other cause than that it is asked for.
+    fn from(decision: Decision) -> Completed {
+        match decision {
+            Decision::Commit => Completed::Committed,
+            Decision::Rollback => Completed::RolledBack(Cause::Asked),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -2,10 +2,7 @@
 
 use super::{Ask, Goal, Going, Home, Lost, Page, Txn, answer, undo};
 use crate::state::{Deed, Facts, Mine, State, Step, Verb, transition};
-use crate::{
-    Act, Audit, Cause, Code, Completed, Control, Effect, Limit, Purpose, Record, Refusal, Reply, ReplyTo, Scan, Start,
-    Turn,
-};
+use crate::{Act, Audit, Cause, Code, Control, Effect, Limit, Purpose, Refusal, Reply, ReplyTo, Scan, Start, Turn};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Bound::{Excluded, Unbounded};
@@ -194,9 +191,9 @@ impl<P> Home<P> {
             Deed::Nothing | Deed::Begin => {}
             Deed::Associate => {
                 if let Some(control) = ask.control() {
-                    // A resume takes the place of what was suspended; one's own, a join as well.
+                    // One's own association is replaced; a resume takes the place of what was suspended.
                     let replaced = chosen.map_or(control, |(chosen, _)| chosen);
-                    txn.controls.retain(|(c, _)| *c != replaced || verb == Verb::Join && *c != control);
+                    txn.controls.retain(|(c, _)| *c != replaced);
                     txn.controls.push((control, true));
                     if !txn.connections.contains(&control.connection) {
                         txn.connections.push(control.connection);
@@ -333,26 +330,9 @@ impl<P> Home<P> {
     /// The xids after this one that `recover` lists.
     fn page(&self, after: Option<&Xid>, max: u32) -> Page {
         let from = after.map_or(Unbounded, Excluded);
-        let listed = |id: &TxnId| self.txns.get(id).is_some_and(Txn::listed);
+        let listed = |id: &TxnId| self.txns.get(id).is_some_and(|txn| txn.state.listed());
         let mut found = self.names.range((from, Unbounded)).filter(|(_, id)| listed(id)).map(|(xid, _)| xid);
         let xids = found.by_ref().take(max.max(1) as usize).cloned().collect();
         Page { xids, more: found.next().is_some() }
     }
-}
-
-impl<P> Txn<P> {
-    /// Whether `recover` lists it.
-    fn listed(&self) -> bool {
-        self.state.listed()
-    }
-}
-
-/// A record that the start of a branch needs, whose xid the store remembers.
-pub(super) fn forget<P>(xid: Xid) -> Record<P> {
-    Record::Forget { xid }
-}
-
-/// What the memory learns from a decision.
-pub(super) fn completed(commits: bool) -> Completed {
-    if commits { Completed::Committed } else { Completed::RolledBack(Cause::Asked) }
 }

@@ -1,12 +1,11 @@
 //! The three steps of a decision: gather the parts, write one record, apply.
 
-use super::branch::{completed, forget};
 use super::{Ask, Goal, Going, Home, Txn, apply, undo};
 use crate::parts::Parts;
 use crate::state::State;
 use crate::{
-    Act, Audit, Cause, Code, Decision, Effect, Gathered, Heuristic, LostPart, Outcome, Purpose, Record, Reply, ReplyTo,
-    Turn,
+    Act, Audit, Cause, Code, Completed, Decision, Effect, Gathered, Heuristic, LostPart, Outcome, Purpose, Record,
+    Reply, ReplyTo, Turn,
 };
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
@@ -117,7 +116,7 @@ impl<P> Home<P> {
                 None => Effect::Reply { to, reply: Reply::RolledBack(cause) },
             }));
             if let Some(xid) = &txn.xid {
-                self.memory.put(xid.clone(), crate::Completed::RolledBack(cause), turn.broker_ms, false);
+                self.memory.put(xid.clone(), Completed::RolledBack(cause), turn.broker_ms, false);
             }
             self.ask_waiting(id, txn.xid, txn.waiting, turn, out);
             return;
@@ -209,12 +208,12 @@ impl<P> Home<P> {
         if txn.state == State::None {
             let Some(txn) = self.take(id) else { return };
             let how = match goal {
-                Goal::Commit | Goal::DecideCommit => Some(completed(true)),
-                Goal::DecideRollback => Some(completed(false)),
+                Goal::Commit | Goal::DecideCommit => Some(Decision::Commit),
+                Goal::DecideRollback => Some(Decision::Rollback),
                 _ => None,
             };
             if let (Some(xid), Some(how)) = (&txn.xid, how) {
-                self.memory.put(xid.clone(), how, turn.broker_ms, true);
+                self.memory.put(xid.clone(), how.into(), turn.broker_ms, true);
             }
             let reply = if local { Reply::Committed } else { Reply::Code(code) };
             out.extend(to.map(|to| Effect::Reply { to, reply }));
@@ -260,7 +259,7 @@ impl<P> Txn<P> {
             return Record::Commit { txn, parts, token: going.token, xid: None, at_ms };
         };
         let (decision, mut outcome) = match going.goal {
-            Goal::Start | Goal::Forget => return forget(xid),
+            Goal::Start | Goal::Forget => return Record::Forget { xid },
             Goal::Commit => return Record::Commit { txn, parts, token: None, xid: Some(xid), at_ms },
             Goal::Prepare => {
                 let figures = self.parts.iter().map(|(queue, part)| (*queue, *part)).collect();

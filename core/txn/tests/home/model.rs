@@ -401,7 +401,7 @@ proptest! {
         }
     }
 
-    /// Everything is held back at random. The rig judges each effect and answer by the log (`rig/mod.rs`); here it is judged that
+    /// Everything is held back at random. The rig judges each effect and answer by the log (`rig.rs`); here it is judged that
     /// `recover` is what the durable log says, at all times, that local commits told are in it, and that everything comes to rest.
     #[test]
     fn nothing_is_told_or_done_ahead_of_the_log(steps in prop::collection::vec(step(), 1..200)) {

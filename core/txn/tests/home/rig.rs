@@ -136,7 +136,8 @@ impl World {
             }
             Effect::Refused { why, .. } => self.refused.push(why),
             Effect::Gather { txn, queue, operations, purpose } => {
-                assert!(purpose != Purpose::Decide || self.parts.contains_key(&(txn, queue)));
+                let there = purpose != Purpose::Decide || self.parts.contains_key(&(txn, queue));
+                assert!(there, "numbers are asked for of a queue that has no part of {txn}");
                 self.flights.push(Flight::Gather { txn, queue, operations });
             }
             Effect::Admit { txn, counter, session } => self.flights.push(Flight::Admit { txn, session, counter }),
@@ -213,11 +214,17 @@ impl World {
             (Verb::Prepare, Reply::Code(Code::Ok)) => {
                 assert!(stored.branches.contains_key(xid), "prepared, and the log does not know");
             }
-            (Verb::Commit, Reply::Code(Code::Ok)) => {
+            (Verb::Commit | Verb::CommitOnePhase, Reply::Code(Code::Ok)) => {
                 assert!(!stored.branches.contains_key(xid), "committed, and the log has it in doubt");
+                assert!(!completed(Decision::Rollback), "committed, and the log has it rolled back");
             }
-            (Verb::Rollback, Reply::Code(Code::Ok)) => assert!(!completed(Decision::Commit)),
-            (Verb::Forget, Reply::Code(Code::Ok)) => assert!(!stored.branches.contains_key(xid)),
+            (Verb::Rollback, Reply::Code(Code::Ok)) => {
+                assert!(!stored.branches.contains_key(xid), "rolled back, and the log has it in doubt");
+                assert!(!completed(Decision::Commit), "rolled back, and the log has it committed");
+            }
+            (Verb::Forget, Reply::Code(Code::Ok)) => {
+                assert!(!stored.branches.contains_key(xid), "forgotten, and a start would bring it back");
+            }
             _ => {}
         }
     }
@@ -334,7 +341,7 @@ impl World {
     }
 
     pub(crate) fn code(&self, question: u32) -> Code {
-        self.replies.get(&question).expect("an answer").code()
+        self.replies.get(&question).expect("whoever reads a code has let its question be answered").code()
     }
 
     pub(crate) fn operate(&mut self, xid: &Xid, act: Act) -> Code {
@@ -381,7 +388,7 @@ impl World {
     }
 
     pub(crate) fn txn(&self, xid: &Xid) -> TxnId {
-        self.home.branch(xid, self.ms).expect("a branch").txn
+        self.home.branch(xid, self.ms).expect("the branch was begun").txn
     }
 
     /// A branch that a control works in, with that much work in queues 1 and 2.
@@ -405,7 +412,11 @@ impl World {
         self.handle(Input::Declare { to, client: "test".into() });
         match self.replies.get(&to.question) {
             Some(Reply::Declared(txn)) => *txn,
-            other => panic!("not declared: {other:?}"),
+            other => panic!(
+                "a connection below its limit of {} open transactions may begin one, and the home says so at once, for nothing is \
+                 written; it said {other:?}",
+                self.config.open_per_connection_max
+            ),
         }
     }
 
@@ -430,13 +441,15 @@ impl World {
         loop {
             let to = self.to(who);
             self.handle(Input::Recover { to, scan: Scan::Flags(flags), max });
-            let Some(Reply::Xids(page)) = self.replies.get(&to.question) else { panic!("no page") };
+            let Some(Reply::Xids(page)) = self.replies.get(&to.question) else {
+                panic!("a scan that was begun is answered at once: {:?}", self.replies.get(&to.question))
+            };
             assert!(page.xids.len() <= max as usize);
             all.extend(page.xids.iter().cloned());
             if !page.more {
                 return all;
             }
-            assert_eq!(page.xids.len(), max as usize);
+            assert_eq!(page.xids.len(), max as usize, "a page is full when there are more");
             flags = 0;
         }
     }
@@ -471,7 +484,7 @@ impl World {
         self.home = Home::new(self.config);
         self.sessions = Sessions::new(SessionsConfig::new(BROKER));
         for (branch, ops) in stored.branches.into_values() {
-            let decided = branch.decided.is_some();
+            let decided = !matches!(branch.decided, None | Some((Heuristic::PartRolledBack(_), _)));
             for (queue, ops) in ops {
                 if !decided {
                     self.parts.insert((branch.txn, queue), Staged { ops, ..Staged::default() });
@@ -540,18 +553,22 @@ impl Stored {
             }
             Record::Heuristic { xid, outcome, decision, who, reason, wall_ms, .. } => {
                 let (branch, ops) = self.branches.get_mut(xid).expect("what is decided was prepared");
-                if let Heuristic::PartRolledBack(queue) = outcome {
-                    branch.parts.retain(|(q, _)| q != queue);
-                    ops.remove(queue);
-                    let (who, reason) = (who.clone(), reason.clone());
-                    branch.lost.push(LostPart { queue: *queue, who, reason, wall_ms: *wall_ms });
-                    return;
-                }
-                if *decision == Decision::Commit {
-                    self.committed.extend(ops.values().flatten());
-                }
-                let (who, reason) = (who.clone(), reason.clone());
-                let audit = Audit { xid: xid.clone(), act: Act::Commit, who, reason, wall_ms: *wall_ms };
+                let (who, reason, wall_ms) = (who.clone(), reason.clone(), *wall_ms);
+                let act = match (outcome, decision) {
+                    (Heuristic::PartRolledBack(queue), _) => {
+                        branch.parts.retain(|(q, _)| q != queue);
+                        ops.remove(queue);
+                        let (who, reason) = (who.clone(), reason.clone());
+                        branch.lost.push(LostPart { queue: *queue, who, reason, wall_ms });
+                        Act::Force(*queue)
+                    }
+                    (_, Decision::Commit) => {
+                        self.committed.extend(ops.values().flatten());
+                        Act::Commit
+                    }
+                    (_, Decision::Rollback) => Act::Rollback,
+                };
+                let audit = Audit { xid: xid.clone(), act, who, reason, wall_ms };
                 branch.decided = Some((*outcome, Box::new(audit)));
             }
             Record::Forget { xid } => {
