@@ -25,6 +25,9 @@ With the feature `planted`: `packhorse-sim planted [--seeds N] [NAME…]` looks 
 these, in at most N worlds; `--planted NAME` beside --seed plants one in that world.
 ";
 
+/// Shards of a broker, at most: more than any machine of today has cores for.
+const SHARDS_MOST: u64 = 64;
+
 /// The command line: names with values, each at most once.
 struct Arguments(Vec<String>);
 
@@ -116,7 +119,11 @@ fn one(seed: u64, mut arguments: Arguments) -> Result<bool, String> {
         None => None,
         Some(text) => Some(numbers(&text).ok_or(format!("--faults needs numbers, not `{text}`"))?),
     };
-    let shards = arguments.number("--shards")?.map(|shards| shards as u16);
+    let shards = match arguments.number("--shards")? {
+        None => None,
+        Some(shards @ 1..=SHARDS_MOST) => Some(shards as u16),
+        Some(shards) => return Err(format!("--shards needs a number from 1 to {SHARDS_MOST}, not {shards}")),
+    };
     let about = arguments.text("--about")?;
     #[cfg(feature = "planted")]
     if let Some(name) = arguments.text("--planted")? {
@@ -135,8 +142,12 @@ fn one(seed: u64, mut arguments: Arguments) -> Result<bool, String> {
     for breach in &verdict.breaches {
         println!("  BREACH {breach}");
     }
-    if let Some(about) = about {
-        tell(&verdict, &about);
+    match about {
+        Some(about) => tell(&verdict, &about),
+        None if verdict.breaches.is_empty() => {}
+        None => println!(
+            "  add `--about PRODUCER/SEQUENCE` for the story of a message, `--about world` for that of the brokers"
+        ),
     }
     Ok(verdict.breaches.is_empty())
 }

@@ -12,6 +12,8 @@ pub(crate) struct Act {
     pub(crate) deed: Deed,
     /// Its own dice.
     pub(crate) dice: u64,
+    /// Full queues of this world may drop their oldest.
+    pub(crate) drops: bool,
 }
 
 /// What is done.
@@ -56,18 +58,11 @@ pub(crate) fn acts(seed: u64, hosts: &[Setup], work_us: u64) -> Vec<Act> {
                 _ => Deed::Create,
             };
             let (host, at_us) = (draw.below(hosts.len()), draw.range(60_000, work_us));
-            Act { at_us, host, deed, dice: draw.next() & !1 | u64::from(drops) }
+            Act { at_us, host, deed, dice: draw.next(), drops }
         })
         .collect();
     acts.sort_by_key(|act| std::cmp::Reverse(act.at_us));
     acts
-}
-
-impl Act {
-    /// Whether full queues of this world may drop their oldest.
-    pub(crate) fn drops(&self) -> bool {
-        self.dice & 1 == 1
-    }
 }
 
 /// Whether a seed has them.

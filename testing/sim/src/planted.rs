@@ -113,7 +113,10 @@ impl fmt::Display for Row {
             (None, told, _) => told,
         };
         let wanted = self.expected.join("/");
-        let bad = if self.good() { "" } else { "NOT AS IT MUST BE: " };
+        let bad = match self.good() {
+            true => String::new(),
+            false => format!("NOT AS IT MUST BE (`packhorse-sim --seed {} --planted {}`): ", self.seeds, self.fault),
+        };
         let took = self.took.as_secs_f64();
         write!(f, "{:<25}{wanted:<10}{named:<34}{:>5}{took:>7.1} s  {bad}{evidence}", self.fault, self.seeds)
     }

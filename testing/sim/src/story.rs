@@ -14,6 +14,7 @@ pub fn story(files: &[(String, Vec<u8>)], about: Option<MessageId>, book: &str) 
                 _ if name == book => true,
                 Event::Gauge { kind, .. } => kind.ends_with("rest"),
                 Event::Node { .. } | Event::Fault { .. } | Event::Survey { .. } | Event::Drained { .. } => true,
+                Event::Purge { .. } | Event::Move { .. } => true,
                 Event::Counters { .. } | Event::Host { .. } | Event::Tick => false,
                 Event::Attach { .. } | Event::Detach { .. } => about.is_some(),
                 _ => about.is_some() && message_of(&event) == about,
@@ -42,7 +43,8 @@ fn message_of(event: &Event<'_>) -> Option<MessageId> {
         | Event::Expired { message }
         | Event::Dlq { message, .. }
         | Event::Damaged { message }
-        | Event::Present { message, .. } => Some(message),
+        | Event::Present { message, .. }
+        | Event::Browsed { message, .. } => Some(message),
         _ => None,
     }
 }

@@ -61,47 +61,28 @@ impl Totals {
     /// How many numbers these are.
     pub(crate) const COUNT: usize = 11;
 
-    /// As they stand, in order.
-    pub(crate) fn values(&self) -> [u64; Totals::COUNT] {
-        let Totals { events, sent, confirmed, received, acknowledged, dead_letters, .. } = *self;
-        let Totals { starts, connections, turns, steps, virtual_us, .. } = *self;
+    /// Each of them, in order.
+    fn each(&mut self) -> [&mut u64; Totals::COUNT] {
+        let Totals { events, sent, confirmed, received, acknowledged, dead_letters, .. } = self;
+        let Totals { starts, connections, turns, steps, virtual_us, .. } = self;
         [events, sent, confirmed, received, acknowledged, dead_letters, starts, connections, turns, steps, virtual_us]
+    }
+
+    /// As they stand, in order.
+    pub(crate) fn values(mut self) -> [u64; Totals::COUNT] {
+        self.each().map(|value| *value)
     }
 
     /// Out of their values.
     pub(crate) fn of(values: [u64; Totals::COUNT]) -> Totals {
-        let [
-            events,
-            sent,
-            confirmed,
-            received,
-            acknowledged,
-            dead_letters,
-            starts,
-            connections,
-            turns,
-            steps,
-            virtual_us,
-        ] = values;
-        Totals {
-            events,
-            sent,
-            confirmed,
-            received,
-            acknowledged,
-            dead_letters,
-            starts,
-            connections,
-            turns,
-            steps,
-            virtual_us,
-        }
+        let mut totals = Totals::default();
+        totals.each().into_iter().zip(values).for_each(|(slot, value)| *slot = value);
+        totals
     }
 
     /// Of both.
     pub(crate) fn add(&mut self, other: &Totals) {
-        let (ours, theirs) = (self.values(), other.values());
-        *self = Totals::of(std::array::from_fn(|at| ours[at] + theirs[at]));
+        self.each().into_iter().zip(other.values()).for_each(|(sum, value)| *sum += value);
     }
 }
 

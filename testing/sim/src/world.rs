@@ -574,7 +574,7 @@ impl World {
         }
         let World { now_us, net, people, books, press, wrong, .. } = self;
         let person = &mut people[client];
-        let mut around = Around { now_us: *now_us, books, press, wrong };
+        let mut around = Around { now_us: *now_us, books, book: person.book, press, wrong };
         let (mut over, mut wake_broker) = (None, false);
         if let Some(stream) = person.stream
             && person.asleep_until <= *now_us
@@ -649,8 +649,9 @@ impl World {
         self.net.get_mut(stream).left = true;
         self.net.read(stream, Way::ToClient);
         let World { now_us, people, books, press, wrong, .. } = self;
-        let mut around = Around { now_us: *now_us, books, press, wrong };
-        people[client].lost(&mut around);
+        let person = &mut people[client];
+        let mut around = Around { now_us: *now_us, books, book: person.book, press, wrong };
+        person.lost(&mut around);
         self.notice(stream);
     }
 

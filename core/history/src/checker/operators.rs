@@ -116,8 +116,7 @@ impl Operations {
     }
 
     /// The removals that can explain why a message is missing. `receipts`: all of its deliveries. `dead`: the queues in which it can be as
-    /// a dead letter.
-    /// `heard`: the broker has certainly heard how this one ended, and had not taken it back before.
+    /// a dead letter. `heard`: the broker has certainly heard how this one ended, and had not taken it back before.
     pub(crate) fn removers(
         &self,
         reach: &[Reached],
@@ -178,7 +177,7 @@ impl Operations {
         self.all.iter().any(|one| one.queue == queue || one.what == What::Move(queue))
     }
 
-    /// Messages that purges certainly took out of a queue between two times, and whether there may be more.
+    /// Messages that purges certainly took out of a queue between two times; there may be more.
     pub(crate) fn purged(&self, queue: u32, after: u64, until: u64) -> u64 {
         let here = self.all.iter().filter(|one| one.queue == queue && one.what == What::Purge);
         here.filter(|one| one.at >= after && one.until <= until).filter_map(|one| one.messages).sum()

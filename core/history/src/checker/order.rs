@@ -6,7 +6,7 @@
 //! A return does not change the order: what was certainly back before a link began comes to it before what was sent later.
 
 use super::judge::evidence;
-use super::messages::{Answer, End, Receipt, Sent};
+use super::messages::{Answer, End, Place, Receipt, Sent};
 use super::record::{Disorder, Record};
 use crate::event::MessageId;
 use crate::report::{Invariant, Report, Violation};
@@ -45,7 +45,9 @@ pub(super) fn judge(record: &Record, report: &mut Report) {
                 && !maybe_unread(record, sent, &first, seen);
             if overtaken {
                 let message = MessageId::new(producer.id, sent.sequence);
-                add(record, message, sent, &first, seen, report);
+                let events = [("sent", sent.place), ("overtaken by", seen.place), ("first received", first.place)];
+                let what = "one that its producer sent later had been received before it was handed out";
+                add(record, message, sent, &events, what, report);
             }
             if first.at < seen.at {
                 *seen = first;
@@ -74,7 +76,9 @@ fn on_one_link(record: &Record, disorder: &Disorder, scratch: &mut Vec<Receipt>,
             })
     });
     if !came_back && sent.answer != Answer::Refused && !maybe_unread(record, sent, &receipt, &earlier) {
-        add(record, message, sent, &receipt, &earlier, report);
+        let events = [("sent", sent.place), ("overtaken by", earlier.place), ("first received", receipt.place)];
+        let what = "one that its producer sent later came before it on the same link";
+        add(record, message, sent, &events, what, report);
     }
 }
 
@@ -96,18 +100,14 @@ fn upside_down(record: &Record, inversion: &Disorder, scratch: &mut Vec<Receipt>
     if scratch.first().is_none_or(|first| first.place != receipt.place) {
         return;
     }
-    report.add(Invariant::Order, || Violation {
-        invariant: Invariant::Order,
-        message: Some(message),
-        queue: Some(record.queues.get(sent.queue).name.clone()),
-        events: vec![
-            evidence(record, "sent", sent.place),
-            evidence(record, "confirmed", sent.answer_place),
-            evidence(record, "overtaken by", lower.place),
-            evidence(record, "first received", receipt.place),
-        ],
-        sentence: "it was ready, and one of a lower priority came before it on the same link".to_owned(),
-    });
+    let events = [
+        ("sent", sent.place),
+        ("confirmed", sent.answer_place),
+        ("overtaken by", lower.place),
+        ("first received", receipt.place),
+    ];
+    let what = "it was ready, and one of a lower priority came before it on the same link";
+    add(record, message, sent, &events, what, report);
 }
 
 /// Whether a delivery was back in its place before the link of a later one began: its own link had ended in order, with an answer.
@@ -132,20 +132,19 @@ fn maybe_unread(record: &Record, sent: &Sent, first: &Receipt, overtaker: &Recei
     })
 }
 
-fn add(record: &Record, message: MessageId, sent: &Sent, first: &Receipt, overtaker: &Receipt, report: &mut Report) {
+fn add(
+    record: &Record,
+    message: MessageId,
+    sent: &Sent,
+    events: &[(&'static str, Place)],
+    sentence: &'static str,
+    report: &mut Report,
+) {
     report.add(Invariant::Order, || Violation {
         invariant: Invariant::Order,
         message: Some(message),
         queue: Some(record.queues.get(sent.queue).name.clone()),
-        events: vec![
-            evidence(record, "sent", sent.place),
-            evidence(record, "overtaken by", overtaker.place),
-            evidence(record, "first received", first.place),
-        ],
-        sentence: if first.consumer == overtaker.consumer {
-            "one that its producer sent later came before it on the same link".to_owned()
-        } else {
-            "one that its producer sent later had been received before it was handed out".to_owned()
-        },
+        events: events.iter().map(|(what, place)| evidence(record, what, *place)).collect(),
+        sentence: sentence.to_owned(),
     });
 }

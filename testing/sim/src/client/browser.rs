@@ -37,20 +37,13 @@ impl Browser {
         self.next_at = around.now_us + self.draw.range(self.every_us / 2, self.every_us * 2);
     }
 
-    pub(super) fn on(
-        &mut self,
-        line: &mut Line,
-        event: Told<'_>,
-        book: usize,
-        around: &mut Around<'_>,
-    ) -> Result<(), Lost> {
+    pub(super) fn on(&mut self, line: &mut Line, event: Told<'_>, around: &mut Around<'_>) -> Result<(), Lost> {
         match event {
-            Told::Opened(_) => line.session = Some(line.client.begin(0).map_err(misuse)?),
             Told::Message(transfer) if !self.ending => {
                 let (delivery, settled) = (transfer.delivery_id, transfer.settled);
                 let Some(bytes) = self.joiner.push(&transfer) else { return Ok(()) };
                 let Seen { id: message, whole: crc_ok, .. } = Seen::of(bytes);
-                around.books.put(book, &Event::Browsed { message, consumer: self.number, crc_ok });
+                around.put(&Event::Browsed { message, consumer: self.number, crc_ok });
                 let link = known(self.link)?;
                 // Whatever it says of what it was shown: it is no concern of the queue's.
                 if !settled {
@@ -79,16 +72,9 @@ impl Browser {
         Ok(())
     }
 
-    pub(super) fn act(
-        &mut self,
-        line: &mut Line,
-        leaving: bool,
-        book: usize,
-        around: &mut Around<'_>,
-    ) -> Result<(), Lost> {
+    pub(super) fn act(&mut self, line: &mut Line, leaving: bool, around: &mut Around<'_>) -> Result<(), Lost> {
         if leaving {
-            line.closing = true;
-            return line.client.close(around.now_ms()).map_err(misuse);
+            return line.close(around);
         }
         let Some(session) = line.session.filter(|_| around.now_us >= self.next_at && !self.ending) else {
             return Ok(());
@@ -100,7 +86,7 @@ impl Browser {
         self.wait(around);
         self.number = around.books.link();
         self.lives += 1;
-        around.books.put(book, &Event::Browser { consumer: self.number, queue: &self.queue.full });
+        around.put(&Event::Browser { consumer: self.number, queue: &self.queue.full });
         let name = format!("browser-{}", self.lives);
         let settled = self.draw.chance(50);
         let source = Source { address: Some(&self.queue.name), distribution_mode: Some("copy"), ..Source::default() };

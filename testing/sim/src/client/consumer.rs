@@ -54,27 +54,18 @@ impl Consumer {
         }
     }
 
-    pub(super) fn on(
-        &mut self,
-        line: &mut Line,
-        event: Told<'_>,
-        book: usize,
-        around: &mut Around<'_>,
-    ) -> Result<(), Lost> {
+    pub(super) fn on(&mut self, line: &mut Line, event: Told<'_>, around: &mut Around<'_>) -> Result<(), Lost> {
         match event {
-            Told::Opened(_) => {
-                line.session = Some(line.client.begin(0).map_err(misuse)?);
-                self.first_session = true;
-            }
+            Told::Opened(_) => self.first_session = true,
             Told::Attached { token, .. } => self.ins[token as usize].stands(),
             Told::Message(transfer) => {
-                self.ins[transfer.token as usize].receive(&transfer, book, &mut self.draw, around);
+                self.ins[transfer.token as usize].receive(&transfer, &mut self.draw, around);
             }
-            Told::Drained { token, .. } => self.ins[token as usize].drained(book, around),
+            Told::Drained { token, .. } => self.ins[token as usize].drained(around),
             Told::Confirmed => {
                 for outcome in line.client.outcomes() {
                     let at = around.books.stamp();
-                    self.ins[outcome.link_token as usize].confirmed(at, outcome.delivery_id, book, around);
+                    self.ins[outcome.link_token as usize].confirmed(at, outcome.delivery_id, around);
                 }
             }
             Told::LinkLost(lost) => {
@@ -82,11 +73,11 @@ impl Consumer {
                 if !matches!(input.standing, Standing::Ending | Standing::Closing) {
                     return Err(format!("the broker ended a consumer's link: {}", lost.reason));
                 }
-                input.ended(book, around);
+                input.ended(around);
             }
             Told::Closed { .. } => {
                 for input in self.ins.iter_mut().filter(|input| input.standing == Standing::Closing) {
-                    input.ended(book, around);
+                    input.ended(around);
                 }
             }
             Told::SessionLost { .. } => {
@@ -94,10 +85,10 @@ impl Consumer {
                     return Err("the broker ended a session".into());
                 }
                 for input in &mut self.ins {
-                    input.ended(book, around);
+                    input.ended(around);
                 }
                 self.first_session = false;
-                line.session = Some(line.client.begin(0).map_err(misuse)?);
+                line.begin()?;
             }
             _ => {}
         }
@@ -105,16 +96,10 @@ impl Consumer {
     }
 
     /// Answers until when it reads nothing.
-    pub(super) fn act(
-        &mut self,
-        line: &mut Line,
-        leaving: bool,
-        book: usize,
-        around: &mut Around<'_>,
-    ) -> Result<u64, Lost> {
+    pub(super) fn act(&mut self, line: &mut Line, leaving: bool, around: &mut Around<'_>) -> Result<u64, Lost> {
         if !leaving && !self.calm && around.now_us >= self.mischief_at {
             self.mischief_at = around.now_us + self.draw.range(self.mischief_every / 2, self.mischief_every * 2);
-            if let Some(until) = self.mischief(line, book, around)? {
+            if let Some(until) = self.mischief(line, around)? {
                 return Ok(until);
             }
             if line.closing {
@@ -125,35 +110,34 @@ impl Consumer {
         for (token, input) in self.ins.iter_mut().enumerate() {
             match input.standing {
                 Standing::None if !leaving && !self.surveyed => {
-                    input.attach(&mut line.client, session, token as u64, book, around)?;
+                    input.attach(&mut line.client, session, token as u64, around)?;
                 }
                 Standing::Up if self.purpose == Use::Survey => input.drain(&mut line.client)?,
                 Standing::Up => {
-                    input.settle(&mut line.client, self.calm, book, &mut self.draw, around)?;
+                    input.settle(&mut line.client, self.calm, &mut self.draw, around)?;
                     if leaving && input.is_answered() {
                         input.drain(&mut line.client)?;
                     } else if !leaving {
-                        input.grant(&mut line.client, book, around)?;
+                        input.grant(&mut line.client, around)?;
                     }
                 }
-                Standing::Drained if self.purpose != Use::Survey => input.detach(&mut line.client, book, around)?,
+                Standing::Drained if self.purpose != Use::Survey => input.detach(&mut line.client, around)?,
                 _ => {}
             }
         }
         if self.purpose == Use::Survey && self.ins.iter().all(|input| input.standing == Standing::Drained) {
             self.surveyed = true;
             for input in &mut self.ins {
-                input.detach(&mut line.client, book, around)?;
+                input.detach(&mut line.client, around)?;
             }
         }
         if (leaving || self.surveyed) && self.ins.iter().all(|input| input.standing == Standing::None) {
-            line.closing = true;
-            line.client.close(around.now_ms()).map_err(misuse)?;
+            line.close(around)?;
         }
         Ok(0)
     }
 
-    fn mischief(&mut self, line: &mut Line, book: usize, around: &mut Around<'_>) -> Result<Option<u64>, Lost> {
+    fn mischief(&mut self, line: &mut Line, around: &mut Around<'_>) -> Result<Option<u64>, Lost> {
         let which = self.draw.below(self.ins.len());
         let mischief = match self.draw.range(0, 11) {
             0 => Mischief::Close,
@@ -166,21 +150,20 @@ impl Consumer {
         match mischief {
             Mischief::Close => {
                 for input in &mut self.ins {
-                    input.ends(true, book, around);
+                    input.ends(true, around);
                 }
-                line.closing = true;
-                line.client.close(around.now_ms()).map_err(misuse)?;
+                line.close(around)?;
             }
             Mischief::EndSession => {
                 if let Some(session) = line.session.take() {
                     for input in &mut self.ins {
-                        input.ends(true, book, around);
+                        input.ends(true, around);
                     }
                     line.client.end(session).map_err(misuse)?;
                 }
             }
             Mischief::Drain(which) => self.ins[which].drain(&mut line.client)?,
-            Mischief::Detach(which) => self.ins[which].detach(&mut line.client, book, around)?,
+            Mischief::Detach(which) => self.ins[which].detach(&mut line.client, around)?,
             Mischief::Sleep(us) => return Ok(Some(around.now_us + us)),
             Mischief::Settle(which) if self.first_session => {
                 let stale: Vec<u32> = self.ins[which].stale.iter().copied().collect();
@@ -205,9 +188,9 @@ impl Consumer {
         Ok(None)
     }
 
-    pub(super) fn lost(&mut self, book: usize, around: &mut Around<'_>) {
+    pub(super) fn lost(&mut self, around: &mut Around<'_>) {
         for input in &mut self.ins {
-            input.ends(false, book, around);
+            input.ends(false, around);
             input.standing = Standing::None;
             input.stale.clear();
         }

@@ -7,7 +7,7 @@ use packhorse_client_core::codec::{
     Attach, AttachTarget, DeliveryState, Detach, Disposition, Flow, FrameHeader, FrameKind, Role, Source, Target,
     Transfer,
 };
-use packhorse_client_core::{Event as Told, ReceiverOptions, SenderOptions, SenderSettleMode};
+use packhorse_client_core::{ReceiverOptions, SenderOptions, SenderSettleMode};
 
 /// See the module.
 pub(crate) struct Hostile {
@@ -22,18 +22,10 @@ impl Hostile {
         Hostile { queue, draw, next_at: 0, attached: false }
     }
 
-    pub(super) fn on(&mut self, line: &mut Line, event: Told<'_>) -> Result<(), Lost> {
-        if let Told::Opened(_) = event {
-            line.session = Some(line.client.begin(0).map_err(misuse)?);
-        }
-        Ok(())
-    }
-
     pub(super) fn act(&mut self, line: &mut Line, leaving: bool, around: &mut Around<'_>) -> Result<(), Lost> {
         if leaving {
-            line.closing = true;
             // Whatever it said before: it goes.
-            return line.client.close(around.now_ms()).map_err(misuse);
+            return line.close(around);
         }
         if around.now_us < self.next_at {
             return Ok(());

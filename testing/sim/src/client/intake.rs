@@ -133,15 +133,14 @@ impl In {
         client: &mut Client,
         session: SessionId,
         token: u64,
-        book: usize,
         around: &mut Around<'_>,
     ) -> Result<(), Lost> {
         self.number = around.books.link();
         self.attached_ns = around.books.stamp();
         let (consumer, Manner { presettled, credit, careful, .. }) = (self.number, self.manner);
         if self.purpose == Use::Consume {
-            around.books.put(book, &Event::Attach { consumer, queue: &self.queue.full, presettled, filtered: false });
-            around.books.put(book, &Event::Credit { consumer, credit });
+            around.put(&Event::Attach { consumer, queue: &self.queue.full, presettled, filtered: false });
+            around.put(&Event::Credit { consumer, credit });
         }
         self.standing = Standing::Coming;
         let name = format!("in-{token}");
@@ -162,7 +161,6 @@ impl In {
     pub(crate) fn receive(
         &mut self,
         transfer: &TransferEvent<'_>,
-        book: usize,
         draw: &mut Draw,
         around: &mut Around<'_>,
     ) -> Option<Seen> {
@@ -191,10 +189,10 @@ impl In {
                     crc_ok: whole,
                     tx: None,
                 };
-                around.books.put(book, &event);
+                around.put(&event);
             }
-            Use::DeadLetters => around.books.put(book, &Event::Dlq { message, reason: "in the dead-letter queue" }),
-            Use::Survey => around.books.put(book, &Event::Present { message, queue: &self.queue.full }),
+            Use::DeadLetters => around.put(&Event::Dlq { message, reason: "in the dead-letter queue" }),
+            Use::Survey => around.put(&Event::Present { message, queue: &self.queue.full }),
         }
         if !settled {
             self.held.push_back(Held { delivery, message });
@@ -212,12 +210,11 @@ impl In {
         client: &mut Client,
         delivery: u32,
         verdict: Verdict<'_>,
-        book: usize,
         around: &mut Around<'_>,
     ) -> Result<(), Lost> {
         let Some(at) = self.held.iter().position(|held| held.delivery == delivery) else { return Ok(()) };
         let one = self.held.remove(at).expect("it was just found");
-        self.end_delivery(one, verdict, client, book, around)
+        self.end_delivery(one, verdict, client, around)
     }
 
     /// Ends deliveries: those that are more than it likes to hold, or have been held for long. `calm`: all, and well.
@@ -225,7 +222,6 @@ impl In {
         &mut self,
         client: &mut Client,
         calm: bool,
-        book: usize,
         draw: &mut Draw,
         around: &mut Around<'_>,
     ) -> Result<(), Lost> {
@@ -260,7 +256,7 @@ impl In {
                     _ => Verdict::Modify { failed: false, undeliverable_here: true },
                 }
             };
-            self.end_delivery(one, verdict, client, book, around)?;
+            self.end_delivery(one, verdict, client, around)?;
         }
         let us = self.manner.hold_us;
         self.settle_at = (!self.held.is_empty()).then(|| around.now_us + draw.range(us / 2, us * 2));
@@ -272,7 +268,6 @@ impl In {
         one: Held,
         verdict: Verdict<'_>,
         client: &mut Client,
-        book: usize,
         around: &mut Around<'_>,
     ) -> Result<(), Lost> {
         let (message, consumer) = (one.message, self.number);
@@ -285,7 +280,7 @@ impl In {
             }
         };
         if self.purpose == Use::Consume {
-            around.books.put(book, &event);
+            around.put(&event);
         }
         if matches!(verdict, Verdict::Reject { .. }) {
             around.books.contents.rejects(message);
@@ -329,22 +324,22 @@ impl In {
     }
 
     /// The broker's answer to the end of a delivery.
-    pub(crate) fn confirmed(&mut self, at_ns: u64, delivery: u32, book: usize, around: &mut Around<'_>) {
+    pub(crate) fn confirmed(&mut self, at_ns: u64, delivery: u32, around: &mut Around<'_>) {
         let Some(at) = self.asked.iter().position(|(asked, ..)| *asked == delivery) else { return };
         let (_, message, acknowledged, said) = self.asked.remove(at).expect("it was just found");
         around.books.contents.returned(at_ns, message, said, &self.queue.full);
         if acknowledged && self.purpose == Use::Consume {
             let event = Event::Ack { message, consumer: self.number, confirmed: true, tx: None };
-            around.books.put_at(at_ns, book, &event);
+            around.put_at(at_ns, &event);
         }
         self.remember(delivery);
     }
 
     /// Gives new credit when half of it is used.
-    pub(crate) fn grant(&mut self, client: &mut Client, book: usize, around: &mut Around<'_>) -> Result<(), Lost> {
+    pub(crate) fn grant(&mut self, client: &mut Client, around: &mut Around<'_>) -> Result<(), Lost> {
         let link = known(self.link)?;
         if client.credit(link) <= self.manner.credit / 2 {
-            self.give_credit(client, self.manner.credit, book, around)?;
+            self.give_credit(client, self.manner.credit, around)?;
         }
         Ok(())
     }
@@ -354,12 +349,11 @@ impl In {
         &mut self,
         client: &mut Client,
         credit: u32,
-        book: usize,
         around: &mut Around<'_>,
     ) -> Result<(), Lost> {
         if self.purpose == Use::Consume {
             let told = credit + u32::from(self.partly);
-            around.books.put(book, &Event::Credit { consumer: self.number, credit: told });
+            around.put(&Event::Credit { consumer: self.number, credit: told });
         }
         client.grant(known(self.link)?, credit).map_err(misuse)
     }
@@ -372,24 +366,24 @@ impl In {
     }
 
     /// No more comes.
-    pub(crate) fn drained(&mut self, book: usize, around: &mut Around<'_>) {
+    pub(crate) fn drained(&mut self, around: &mut Around<'_>) {
         if self.standing == Standing::Draining {
             self.standing = Standing::Drained;
             if self.purpose == Use::Consume {
-                around.books.put(book, &Event::Credit { consumer: self.number, credit: 0 });
+                around.put(&Event::Credit { consumer: self.number, credit: 0 });
             }
         }
     }
 
     /// Ends the link in order, if it stands.
-    pub(crate) fn detach(&mut self, client: &mut Client, book: usize, around: &mut Around<'_>) -> Result<(), Lost> {
+    pub(crate) fn detach(&mut self, client: &mut Client, around: &mut Around<'_>) -> Result<(), Lost> {
         let Some(link) = self.link.filter(|_| matches!(self.standing, Standing::Up | Standing::Drained)) else {
             return Ok(());
         };
         // After a drain everything that came is recorded, and the answer to the end says so.
         let exact = self.standing == Standing::Drained;
         if self.purpose == Use::Consume {
-            around.books.put(book, &Event::Detach { consumer: self.number, orderly: true, confirmed: false });
+            around.put(&Event::Detach { consumer: self.number, orderly: true, confirmed: false });
         }
         client.detach(link).map_err(misuse)?;
         self.forget();
@@ -398,14 +392,14 @@ impl In {
     }
 
     /// The broker has answered the link's end.
-    pub(crate) fn ended(&mut self, book: usize, around: &mut Around<'_>) {
+    pub(crate) fn ended(&mut self, around: &mut Around<'_>) {
         let consumer = self.number;
         match self.standing {
             Standing::Ending if self.purpose == Use::Consume => {
-                around.books.put(book, &Event::Detach { consumer, orderly: true, confirmed: true });
+                around.put(&Event::Detach { consumer, orderly: true, confirmed: true });
             }
             Standing::Closing if self.purpose == Use::Consume => {
-                around.books.put(book, &Event::Detached { consumer });
+                around.put(&Event::Detached { consumer });
             }
             _ => {}
         }
@@ -413,10 +407,10 @@ impl In {
     }
 
     /// The link ends with its session or connection: closed in `orderly` fashion, which is an act, or gone.
-    pub(crate) fn ends(&mut self, orderly: bool, book: usize, around: &mut Around<'_>) {
+    pub(crate) fn ends(&mut self, orderly: bool, around: &mut Around<'_>) {
         let over = matches!(self.standing, Standing::None | Standing::Ending | Standing::Closing);
         if !over && self.purpose == Use::Consume {
-            around.books.put(book, &Event::Detach { consumer: self.number, orderly, confirmed: false });
+            around.put(&Event::Detach { consumer: self.number, orderly, confirmed: false });
         }
         self.forget();
         self.link = None;

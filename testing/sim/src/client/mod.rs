@@ -70,6 +70,8 @@ pub(crate) enum Stage {
 pub(crate) struct Around<'a> {
     pub(crate) now_us: u64,
     pub(crate) books: &'a mut Books,
+    /// The client's own among them.
+    pub(crate) book: usize,
     pub(crate) press: &'a mut Press,
     /// A fault of ours: the world must not go on.
     pub(crate) wrong: &'a mut Vec<String>,
@@ -78,6 +80,16 @@ pub(crate) struct Around<'a> {
 impl Around<'_> {
     pub(crate) fn now_ms(&self) -> u64 {
         self.now_us / 1000
+    }
+
+    /// Writes down what the client does or sees now.
+    fn put(&mut self, event: &packhorse_history::Event<'_>) {
+        self.books.put(self.book, event);
+    }
+
+    /// The same of an earlier moment: see `Books::stamp`.
+    fn put_at(&mut self, at_ns: u64, event: &packhorse_history::Event<'_>) {
+        self.books.put_at(at_ns, self.book, event);
     }
 }
 
@@ -90,6 +102,33 @@ pub(crate) struct Line {
     pub(crate) closing: bool,
     /// Bytes that no engine would say, behind what it says.
     pub(crate) raw: Vec<u8>,
+}
+
+impl Line {
+    /// What every client does about an event, before it does what it is for.
+    fn hear(&mut self, event: &Event<'_>) -> Result<(), Lost> {
+        match event {
+            Event::Opened(_) => self.begin(),
+            // The broker stops, or gives up: the end of the stream follows.
+            Event::Closed { .. } => {
+                self.closing = true;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A new session.
+    fn begin(&mut self) -> Result<(), Lost> {
+        self.session = Some(self.client.begin(0).map_err(misuse)?);
+        Ok(())
+    }
+
+    /// Ends the connection in order.
+    fn close(&mut self, around: &Around<'_>) -> Result<(), Lost> {
+        self.closing = true;
+        self.client.close(around.now_ms()).map_err(misuse)
+    }
 }
 
 /// See the module.
@@ -160,13 +199,12 @@ impl Person {
         let Some(line) = self.line.take() else { return };
         self.stream = None;
         self.asleep_until = 0;
-        let book = self.book;
         match &mut self.role {
-            Role::Produce(producer) => producer.lost(book, around),
-            Role::Consume(consumer) => consumer.lost(book, around),
+            Role::Produce(producer) => producer.lost(around),
+            Role::Consume(consumer) => consumer.lost(around),
             Role::Annoy(hostile) => hostile.lost(),
             Role::Browse(browser) => browser.lost(around),
-            Role::Script(scripted) => scripted.lost(book, around),
+            Role::Script(scripted) => scripted.lost(around),
         }
         let done = match &self.role {
             Role::Consume(consumer) => consumer.surveyed,
@@ -186,7 +224,6 @@ impl Person {
     /// Bytes of the broker.
     pub(crate) fn receive(&mut self, bytes: &[u8], around: &mut Around<'_>) -> Result<(), Lost> {
         let now_ms = around.now_ms();
-        let book = self.book;
         let Some(line) = &mut self.line else { return Ok(()) };
         let mut held = std::mem::take(&mut line.held);
         let mut input = Input { partial: &mut held, fresh: bytes };
@@ -194,15 +231,14 @@ impl Person {
             match line.client.next(&mut input, now_ms) {
                 Ok(None) => break Ok(()),
                 Ok(Some(event)) => {
-                    // The broker stops, or gives up: the end of the stream follows.
-                    line.closing |= matches!(event, Event::Closed { .. });
-                    let done = match &mut self.role {
-                        Role::Produce(producer) => producer.on(line, event, book, around),
-                        Role::Consume(consumer) => consumer.on(line, event, book, around),
-                        Role::Annoy(hostile) => hostile.on(line, event),
-                        Role::Browse(browser) => browser.on(line, event, book, around),
-                        Role::Script(scripted) => scripted.on(line, event, book, around),
-                    };
+                    let done = line.hear(&event).and_then(|()| match &mut self.role {
+                        Role::Produce(producer) => producer.on(line, event, around),
+                        Role::Consume(consumer) => consumer.on(line, event, around),
+                        // It hears nothing.
+                        Role::Annoy(_) => Ok(()),
+                        Role::Browse(browser) => browser.on(line, event, around),
+                        Role::Script(scripted) => scripted.on(line, event, around),
+                    });
                     if let Err(why) = done {
                         break Err(why);
                     }
@@ -224,7 +260,6 @@ impl Person {
 
     /// Does what is to be done now; its words are in the client's output. Err: the connection is of no more use.
     pub(crate) fn act(&mut self, around: &mut Around<'_>) -> Result<(), Lost> {
-        let book = self.book;
         if self.line.is_none() {
             self.tick(around);
             return Ok(());
@@ -241,13 +276,13 @@ impl Person {
         if !line.closing && line.session.is_some() {
             let leaving = self.stage == Stage::Leaving;
             match &mut self.role {
-                Role::Produce(producer) => producer.act(line, leaving, book, around)?,
+                Role::Produce(producer) => producer.act(line, leaving, around)?,
                 Role::Consume(consumer) => {
-                    self.asleep_until = consumer.act(line, leaving, book, around)?;
+                    self.asleep_until = consumer.act(line, leaving, around)?;
                 }
                 Role::Annoy(hostile) => hostile.act(line, leaving, around)?,
-                Role::Browse(browser) => browser.act(line, leaving, book, around)?,
-                Role::Script(scripted) => scripted.act(line, leaving, book, around)?,
+                Role::Browse(browser) => browser.act(line, leaving, around)?,
+                Role::Script(scripted) => scripted.act(line, leaving, around)?,
             }
         }
         line.client.flush(now_ms);
@@ -267,7 +302,7 @@ impl Person {
         if around.now_us >= self.ticked_at + TICK_US && self.stage != Stage::Gone {
             self.ticked_at = around.now_us;
             if self.ticks() {
-                around.books.put(self.book, &packhorse_history::Event::Tick);
+                around.put(&packhorse_history::Event::Tick);
             }
         }
     }

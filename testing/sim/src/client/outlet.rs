@@ -61,7 +61,6 @@ impl Out {
         &mut self,
         client: &mut Client,
         most: u64,
-        book: usize,
         draw: &mut Draw,
         around: &mut Around<'_>,
     ) -> Result<u64, Lost> {
@@ -73,7 +72,7 @@ impl Out {
         while sent < most && self.next < self.until && self.waiting < self.window as u64 && client.sendable(link) {
             let shape = self.habits.draw(draw);
             sent += 1;
-            if !self.put(client, link, shape, book, around)? {
+            if !self.put(client, link, shape, around)? {
                 break;
             }
         }
@@ -85,13 +84,12 @@ impl Out {
         &mut self,
         client: &mut Client,
         shape: Shape,
-        book: usize,
         around: &mut Around<'_>,
     ) -> Result<bool, Lost> {
         let link = known(self.link)?;
         let free = self.go_on(client, link)? && client.sendable(link);
         if free {
-            self.put(client, link, shape, book, around)?;
+            self.put(client, link, shape, around)?;
         }
         Ok(free)
     }
@@ -105,14 +103,7 @@ impl Out {
     }
 
     /// Sends the next message, or its beginning. False: it is not through.
-    fn put(
-        &mut self,
-        client: &mut Client,
-        link: LinkId,
-        shape: Shape,
-        book: usize,
-        around: &mut Around<'_>,
-    ) -> Result<bool, Lost> {
+    fn put(&mut self, client: &mut Client, link: LinkId, shape: Shape, around: &mut Around<'_>) -> Result<bool, Lost> {
         let id = MessageId::new(self.producer, self.next);
         let crc = around.press.make(id, shape);
         let event = Event::Send {
@@ -126,7 +117,7 @@ impl Out {
             priority: shape.priority,
             tx: None,
         };
-        around.books.put(book, &event);
+        around.put(&event);
         if !shape.settled {
             self.unconfirmed.push_back((self.next, false));
             self.waiting += 1;
@@ -154,14 +145,7 @@ impl Out {
         Ok(part.done)
     }
 
-    pub(crate) fn answered(
-        &mut self,
-        sequence: u64,
-        decision: Decision,
-        reason: &str,
-        book: usize,
-        around: &mut Around<'_>,
-    ) {
+    pub(crate) fn answered(&mut self, sequence: u64, decision: Decision, reason: &str, around: &mut Around<'_>) {
         let at = self.unconfirmed.binary_search_by_key(&sequence, |(sequence, _)| *sequence);
         let Some(slot) = at.ok().and_then(|at| self.unconfirmed.get_mut(at)).filter(|slot| !slot.1) else {
             around.wrong.push(format!("an outcome for message {sequence}, which waits for none"));
@@ -177,14 +161,14 @@ impl Out {
             Decision::Accepted => Event::SentOk { message },
             _ => Event::SentRejected { message, reason },
         };
-        around.books.put(book, &event);
+        around.put(&event);
     }
 
     /// The link is gone: nobody knows what became of what has no answer.
-    pub(crate) fn lost(&mut self, book: usize, around: &mut Around<'_>) {
+    pub(crate) fn lost(&mut self, around: &mut Around<'_>) {
         for (sequence, answered) in self.unconfirmed.drain(..) {
             if !answered {
-                around.books.put(book, &Event::SentUnknown { message: MessageId::new(self.producer, sequence) });
+                around.put(&Event::SentUnknown { message: MessageId::new(self.producer, sequence) });
             }
         }
         self.waiting = 0;

@@ -1,7 +1,7 @@
 //! A producing client: sends on its links as fast as its pace, windows and credit allow, and ends them in order now and then.
 
 use super::outlet::Out;
-use super::{Around, Line, Lost, misuse};
+use super::{Around, Line, Lost};
 use crate::draw::Draw;
 use packhorse_client_core::Event as Told;
 
@@ -24,17 +24,10 @@ impl Producer {
         Producer { outs, draw, burst, beat_us, left: 0, next_beat: 0, mischief_at: mischief_every, mischief_every }
     }
 
-    pub(super) fn on(
-        &mut self,
-        line: &mut Line,
-        event: Told<'_>,
-        book: usize,
-        around: &mut Around<'_>,
-    ) -> Result<(), Lost> {
+    pub(super) fn on(&mut self, line: &mut Line, event: Told<'_>, around: &mut Around<'_>) -> Result<(), Lost> {
         match event {
             Told::Opened(_) => {
-                let session = line.client.begin(0).map_err(misuse)?;
-                line.session = Some(session);
+                let Some(session) = line.session else { return Ok(()) };
                 for (token, out) in self.outs.iter_mut().enumerate() {
                     out.attach(&mut line.client, session, token as u64, around)?;
                 }
@@ -49,7 +42,7 @@ impl Producer {
                 for outcome in line.client.outcomes() {
                     let out = &mut self.outs[outcome.link_token as usize];
                     if out.link.is_some() {
-                        out.answered(outcome.token, outcome.state, reason, book, around);
+                        out.answered(outcome.token, outcome.state, reason, around);
                     }
                 }
             }
@@ -60,43 +53,36 @@ impl Producer {
         Ok(())
     }
 
-    pub(super) fn act(
-        &mut self,
-        line: &mut Line,
-        leaving: bool,
-        book: usize,
-        around: &mut Around<'_>,
-    ) -> Result<(), Lost> {
+    pub(super) fn act(&mut self, line: &mut Line, leaving: bool, around: &mut Around<'_>) -> Result<(), Lost> {
         if around.now_us >= self.next_beat {
             self.next_beat = around.now_us + self.draw.range(self.beat_us / 2, self.beat_us * 3 / 2);
             self.left = self.draw.range(1, self.burst * 2);
         }
         let mut most = self.left;
         for out in &mut self.outs {
-            most = most.min(self.left - out.send(&mut line.client, self.left, book, &mut self.draw, around)?);
+            most = most.min(self.left - out.send(&mut line.client, self.left, &mut self.draw, around)?);
         }
         self.left = most;
         let answered = self.outs.iter().all(|out| out.unconfirmed() == 0);
         if leaving && (answered || !self.outs.iter().all(Out::is_sent)) {
-            self.close(line, book, around)?;
+            self.close(line, around)?;
         } else if around.now_us >= self.mischief_at {
             self.mischief_at = around.now_us + self.draw.range(self.mischief_every / 2, self.mischief_every * 2);
-            self.close(line, book, around)?;
+            self.close(line, around)?;
         }
         Ok(())
     }
 
-    fn close(&mut self, line: &mut Line, book: usize, around: &mut Around<'_>) -> Result<(), Lost> {
+    fn close(&mut self, line: &mut Line, around: &mut Around<'_>) -> Result<(), Lost> {
         for out in &mut self.outs {
-            out.lost(book, around);
+            out.lost(around);
         }
-        line.closing = true;
-        line.client.close(around.now_ms()).map_err(misuse)
+        line.close(around)
     }
 
-    pub(super) fn lost(&mut self, book: usize, around: &mut Around<'_>) {
+    pub(super) fn lost(&mut self, around: &mut Around<'_>) {
         for out in &mut self.outs {
-            out.lost(book, around);
+            out.lost(around);
         }
     }
 

@@ -66,19 +66,12 @@ impl Scripted {
         Scripted { dice: Some(dice), ..Scripted::default() }
     }
 
-    pub(super) fn on(
-        &mut self,
-        line: &mut Line,
-        event: Told<'_>,
-        book: usize,
-        around: &mut Around<'_>,
-    ) -> Result<(), Lost> {
+    pub(super) fn on(&mut self, line: &mut Line, event: Told<'_>, around: &mut Around<'_>) -> Result<(), Lost> {
         match event {
-            Told::Opened(_) => line.session = Some(line.client.begin(0).map_err(misuse)?),
             Told::Outcomes { .. } => {
                 for outcome in line.client.outcomes() {
                     let at = outcome.link_token as usize;
-                    self.outs[at].answered(outcome.token, outcome.state, "not taken", book, around);
+                    self.outs[at].answered(outcome.token, outcome.state, "not taken", around);
                     self.outcomes[at].insert(outcome.token, outcome.state);
                 }
             }
@@ -91,7 +84,7 @@ impl Scripted {
             Told::Message(transfer) => {
                 let at = (transfer.token - INS) as usize;
                 let dice = self.dice.as_mut().expect("it has dice");
-                if let Some(seen) = self.ins[at].receive(&transfer, book, dice, around) {
+                if let Some(seen) = self.ins[at].receive(&transfer, dice, around) {
                     let (producer, number) = (seen.id.producer, seen.id.sequence);
                     let (deliveries, whole, delivery) = (seen.count, seen.whole, transfer.delivery_id);
                     let reason = self.ins[at].reason.take();
@@ -102,7 +95,7 @@ impl Scripted {
                 for outcome in line.client.outcomes() {
                     let at = (outcome.link_token - INS) as usize;
                     let stamp = around.books.stamp();
-                    self.ins[at].confirmed(stamp, outcome.delivery_id, book, around);
+                    self.ins[at].confirmed(stamp, outcome.delivery_id, around);
                     let got = self.got[at].iter_mut().rev().find(|got| got.delivery == outcome.delivery_id);
                     if let Some(got) = got {
                         got.answered = true;
@@ -110,24 +103,18 @@ impl Scripted {
                 }
             }
             Told::LinkLost(lost) => match lost.token.checked_sub(INS) {
-                Some(input) => self.ins[input as usize].ended(book, around),
+                Some(input) => self.ins[input as usize].ended(around),
                 None => return Err(format!("the broker ended a producer's link: {}", lost.reason)),
             },
             Told::SessionLost { .. } | Told::Closed { .. } => {
-                self.ins.iter_mut().for_each(|input| input.ended(book, around));
+                self.ins.iter_mut().for_each(|input| input.ended(around));
             }
             _ => {}
         }
         Ok(())
     }
 
-    pub(super) fn act(
-        &mut self,
-        line: &mut Line,
-        leaving: bool,
-        book: usize,
-        around: &mut Around<'_>,
-    ) -> Result<(), Lost> {
+    pub(super) fn act(&mut self, line: &mut Line, leaving: bool, around: &mut Around<'_>) -> Result<(), Lost> {
         if leaving {
             self.orders = [Order::Close].into();
         }
@@ -137,7 +124,7 @@ impl Scripted {
         while !line.closing
             && let Some(order) = self.orders.front().cloned()
         {
-            if !self.obey(order, line, book, around)? {
+            if !self.obey(order, line, around)? {
                 break;
             }
             self.orders.pop_front();
@@ -146,7 +133,7 @@ impl Scripted {
     }
 
     /// False: not yet.
-    fn obey(&mut self, order: Order, line: &mut Line, book: usize, around: &mut Around<'_>) -> Result<bool, Lost> {
+    fn obey(&mut self, order: Order, line: &mut Line, around: &mut Around<'_>) -> Result<bool, Lost> {
         let Some(session) = line.session else { return Ok(false) };
         let client = &mut line.client;
         match order {
@@ -160,14 +147,14 @@ impl Scripted {
             Order::Consume { queue, purpose, credit, careful } => {
                 let manner = Manner { careful, presettled: false, credit, hold: 0, hold_us: 1, accepts: 100 };
                 let mut input = In::new(queue, purpose, manner);
-                input.attach(client, session, INS + self.ins.len() as u64, book, around)?;
+                input.attach(client, session, INS + self.ins.len() as u64, around)?;
                 self.ins.push(input);
                 self.got.push(Vec::new());
             }
-            Order::Send { out, shape } => return self.outs[out].send_one(client, shape, book, around),
-            Order::Grant { input, credit } => self.ins[input].give_credit(client, credit, book, around)?,
+            Order::Send { out, shape } => return self.outs[out].send_one(client, shape, around),
+            Order::Grant { input, credit } => self.ins[input].give_credit(client, credit, around)?,
             Order::Decide { input, delivery, verdict } => {
-                self.ins[input].decide(client, delivery, verdict, book, around)?;
+                self.ins[input].decide(client, delivery, verdict, around)?;
             }
             Order::Claim { delivery, accept } => {
                 let claim = Disposition {
@@ -180,24 +167,23 @@ impl Scripted {
                 };
                 FrameHeader::encode(&mut line.raw, FrameKind::Amqp, 0, |out| claim.encode(out));
             }
-            Order::Detach { input } => self.ins[input].detach(client, book, around)?,
+            Order::Detach { input } => self.ins[input].detach(client, around)?,
             Order::EndSession => {
-                self.ins.iter_mut().for_each(|input| input.ends(true, book, around));
+                self.ins.iter_mut().for_each(|input| input.ends(true, around));
                 client.end(session).map_err(misuse)?;
             }
             Order::Close => {
-                self.ins.iter_mut().for_each(|input| input.ends(true, book, around));
-                self.outs.iter_mut().for_each(|out| out.lost(book, around));
-                line.closing = true;
-                client.close(around.now_ms()).map_err(misuse)?;
+                self.ins.iter_mut().for_each(|input| input.ends(true, around));
+                self.outs.iter_mut().for_each(|out| out.lost(around));
+                line.close(around)?;
             }
         }
         Ok(true)
     }
 
-    pub(super) fn lost(&mut self, book: usize, around: &mut Around<'_>) {
-        self.outs.iter_mut().for_each(|out| out.lost(book, around));
-        self.ins.iter_mut().for_each(|input| input.ends(false, book, around));
+    pub(super) fn lost(&mut self, around: &mut Around<'_>) {
+        self.outs.iter_mut().for_each(|out| out.lost(around));
+        self.ins.iter_mut().for_each(|input| input.ends(false, around));
         self.orders.clear();
     }
 

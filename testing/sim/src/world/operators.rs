@@ -111,7 +111,7 @@ impl World {
                 let on_full = match draw.range(0, 3) {
                     0 => OnFull::Block,
                     1 => OnFull::Reject,
-                    _ if act.drops() => OnFull::DropOldest,
+                    _ if act.drops => OnFull::DropOldest,
                     2 => OnFull::Block,
                     _ => OnFull::Reject,
                 };

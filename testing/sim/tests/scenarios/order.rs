@@ -48,10 +48,8 @@ fn fs_54_three_consumers_give_back_three_times_at_once_and_a_fourth_reads_in_ord
                 script.grant(receiver, 33 + round);
             }
             let before: usize = seen.iter().sum();
-            let out = 99.min(100 - 3 * round as usize) + 3 * round as usize;
-            script.until("all are out", |s| {
-                receivers.iter().map(|r| s.got(*r).len()).sum::<usize>() >= before + out.min(100)
-            });
+            let out = 100.min(3 * (33 + round) as usize);
+            script.until("all are out", |s| receivers.iter().map(|r| s.got(*r).len()).sum::<usize>() >= before + out);
             script.rest();
             for receiver in receivers {
                 script.grant(receiver, 0);
