@@ -19,9 +19,20 @@ struct Asked {
     host: usize,
     /// How the history tells it, without its answer.
     told: Option<Told>,
-    /// Limits that are lifted with it.
-    lifts: Option<(usize, String)>,
+    /// The limits that it is about.
+    limits: Option<Limiting>,
 }
+
+/// A change of a queue's limits that is under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Limiting {
+    queue: Limited,
+    /// It takes them away, and none were given since it was asked for.
+    lifts: bool,
+}
+
+/// A broker's number, and the name of a queue there.
+type Limited = (usize, String);
 
 /// An operation of the history.
 #[derive(Clone, Debug)]
@@ -45,7 +56,7 @@ pub(super) struct Operators {
     pub(super) acts: Vec<Act>,
     asked: BTreeMap<u64, Asked>,
     /// Queues with limits, by broker.
-    limited: BTreeSet<(usize, String)>,
+    limited: BTreeSet<Limited>,
     operations: u64,
     /// The commands that are being given: what is refused at once was not begun.
     pub(super) asking: Vec<u64>,
@@ -64,6 +75,34 @@ impl Operators {
     /// A broker has ended: nobody gets an answer.
     pub(super) fn ended(&mut self, host: usize) {
         self.asked.retain(|_, asked| asked.host != host);
+    }
+
+    /// A queue is given limits. Whatever is to lift earlier ones, and was not answered yet, says nothing of these.
+    fn limits(&mut self, queue: Limited) -> Limiting {
+        for limiting in self.asked.values_mut().filter_map(|asked| asked.limits.as_mut()) {
+            if limiting.queue == queue {
+                limiting.lifts = false;
+            }
+        }
+        self.limited.insert(queue.clone());
+        Limiting { queue, lifts: false }
+    }
+
+    /// The queues of a broker whose limits can be lifted: none of their changes is under way, for commands may go by different shards and
+    /// overtake each other.
+    fn to_lift(&self, host: usize) -> Vec<Limiting> {
+        let under_way = |queue: &Limited| {
+            self.asked.values().any(|asked| asked.limits.as_ref().is_some_and(|limiting| limiting.queue == *queue))
+        };
+        let liftable = self.limited.iter().filter(|queue| queue.0 == host && !under_way(queue));
+        liftable.map(|queue| Limiting { queue: queue.clone(), lifts: true }).collect()
+    }
+
+    /// A change of limits is done.
+    fn changed(&mut self, limiting: &Limiting) {
+        if limiting.lifts {
+            self.limited.remove(&limiting.queue);
+        }
     }
 }
 
@@ -128,7 +167,7 @@ impl World {
             }
             Deed::Create => {
                 let name = queue.clone();
-                let asked = Asked { host, told: None, lifts: None };
+                let asked = Asked { host, told: None, limits: None };
                 self.command(&mut draw, asked, Command::QueuePut { name, patch: QueuePatch::default() });
             }
         }
@@ -147,13 +186,13 @@ impl World {
                 Command::QueueMove { from: name, to, limit }
             }
         };
-        self.command(draw, Asked { host, told: Some(told), lifts: None }, command);
+        self.command(draw, Asked { host, told: Some(told), limits: None }, command);
     }
 
     fn limit(&mut self, host: usize, draw: &mut Draw, name: &str, limits: QueueLimits) {
-        self.operators.limited.insert((host, name.to_owned()));
+        let limiting = self.operators.limits((host, name.to_owned()));
         let command = Command::QueueChange { name: name.to_owned(), limits };
-        self.command(draw, Asked { host, told: None, lifts: None }, command);
+        self.command(draw, Asked { host, told: None, limits: Some(limiting) }, command);
         let lift_at = self.now_us + draw.range(50_000, 700_000);
         self.at(lift_at, Due::Lift(host));
     }
@@ -164,14 +203,10 @@ impl World {
         if life.is_none_or(|life| life.paused || life.stopping.is_some()) {
             return;
         }
-        let under_way =
-            |lift: &(usize, String)| self.operators.asked.values().any(|one| one.lifts.as_ref() == Some(lift));
-        let limited = self.operators.limited.iter().filter(|limited| limited.0 == host && !under_way(limited));
-        let limited: Vec<(usize, String)> = limited.cloned().collect();
         let mut draw = Draw::new(self.seed, 9_000 + self.asked);
-        for one in limited {
-            let command = Command::QueueChange { name: one.1.clone(), limits: QueueLimits::default() };
-            self.command(&mut draw, Asked { host, told: None, lifts: Some(one) }, command);
+        for limiting in self.operators.to_lift(host) {
+            let command = Command::QueueChange { name: limiting.queue.1.clone(), limits: QueueLimits::default() };
+            self.command(&mut draw, Asked { host, told: None, limits: Some(limiting) }, command);
         }
     }
 
@@ -211,15 +246,11 @@ impl World {
                 _ => {}
             }
         }
-        if let Some(lifts) = &asked.lifts {
+        if let Some(limiting) = &asked.limits {
             match reply {
-                Reply::Changed { .. } => {
-                    self.operators.limited.remove(lifts);
-                }
+                Reply::Changed { .. } => self.operators.changed(limiting),
                 // A queue that is not there has no limits.
-                Reply::Refused(refusal) if refusal.code == "queue-not-found" => {
-                    self.operators.limited.remove(lifts);
-                }
+                Reply::Refused(refusal) if refusal.code == "queue-not-found" => self.operators.changed(limiting),
                 _ => {}
             }
         }
@@ -236,5 +267,55 @@ impl World {
                 self.books.put(self.book, &Event::Move { operation, queue, target, messages });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEAD_LETTERS: &str = "DLQ";
+
+    fn ask(operators: &mut Operators, id: u64, limiting: Limiting) {
+        operators.asked.insert(id, Asked { host: 0, told: None, limits: Some(limiting) });
+    }
+
+    fn answer(operators: &mut Operators, id: u64) {
+        let asked = operators.asked.remove(&id).expect("it was asked");
+        operators.changed(&asked.limits.expect("it is about limits"));
+    }
+
+    /// Seeds 2943, 3189, 3645, 4836 and 5868: on a disk that stood still a lift was answered after the next limits had been given, and a
+    /// dead-letter queue took nothing for ever.
+    #[test]
+    fn limits_that_were_given_while_others_were_being_lifted_are_lifted_as_well() {
+        let mut operators = Operators::default();
+        let limits = operators.limits((0, DEAD_LETTERS.into()));
+        ask(&mut operators, 1, limits);
+        answer(&mut operators, 1);
+        let lift = operators.to_lift(0);
+        assert_eq!(lift.len(), 1);
+        ask(&mut operators, 2, lift[0].clone());
+        let again = operators.limits((0, DEAD_LETTERS.into()));
+        ask(&mut operators, 3, again);
+        answer(&mut operators, 2);
+        assert!(!operators.are_done(), "the limits given last are still there");
+        answer(&mut operators, 3);
+        let lift = operators.to_lift(0);
+        assert_eq!(lift.len(), 1);
+        ask(&mut operators, 4, lift[0].clone());
+        answer(&mut operators, 4);
+        assert!(operators.are_done());
+    }
+
+    #[test]
+    fn limits_are_not_lifted_before_they_are_there() {
+        let mut operators = Operators::default();
+        let limits = operators.limits((0, DEAD_LETTERS.into()));
+        ask(&mut operators, 1, limits);
+        assert_eq!(operators.to_lift(0), [], "a lift that goes by another shard may come first");
+        answer(&mut operators, 1);
+        assert_eq!(operators.to_lift(1), [], "another broker's");
+        assert_eq!(operators.to_lift(0).len(), 1);
     }
 }
