@@ -142,6 +142,11 @@ impl Consumers {
         self.ring.iter().copied().find(|other| *other != index && self.all[*other as usize].credit() > 0)
     }
 
+    /// How many others than this have credit.
+    pub(crate) fn others(&self, index: u32) -> usize {
+        self.ring.iter().filter(|other| **other != index && self.all[**other as usize].credit() > 0).count()
+    }
+
     /// Consumers that wait for their turn.
     pub(crate) fn waiting(&self) -> usize {
         self.ring.len()

@@ -77,16 +77,12 @@ impl Queue {
                 given += 1 + self.perhaps_again(index, out);
                 self.perhaps_to_another(index, out);
             }
-            self.consumers.rotate();
-            if given > 0 {
-                idle = 0;
-                continue;
-            }
-            idle += 1;
-            if self.exclusions.is_empty() {
-                // All would get the same entry.
+            if given == 0 && self.exclusions.is_empty() {
+                // All would get the same entry. Whose turn it is keeps it, also if that entry is being waited for.
                 break;
             }
+            self.consumers.rotate();
+            idle = if given > 0 { 0 } else { idle + 1 };
         }
         more
     }

@@ -24,9 +24,13 @@ pub const CRASHES: u32 = 3;
 /// passed. A client that settles hundreds at once gets them at this pace.
 pub const PROBATION_US: u64 = 100_000;
 
-/// The same for one that had passed when the next crash came: perhaps it takes longer. (A consumer with credit gets what is ready
-/// within a second, I9 of the checker.)
+/// The same for one that had passed when the next crash came: perhaps it takes longer.
 pub const LONG_PROBATION_US: u64 = 400_000;
+
+/// In this time each consumer with credit has its turn, µs, however many there are and even if all others say nothing, because nobody is
+/// at the end of their connections any more: probations share it. (A consumer with credit gets what is ready within a second, I9 of the
+/// checker; the rest is for flushes.)
+pub const ROUND_US: u64 = 600_000;
 
 /// One that had passed in so many crashes in a row does not pass any more: each crash within ten seconds is blamed on it.
 pub const PASSES: u32 = 2;
@@ -256,8 +260,9 @@ impl Queue {
         let h = self.histories.get(history);
         if h.crashes > 0 {
             let probation_us = if h.passed == 1 { LONG_PROBATION_US } else { PROBATION_US };
+            let share_us = ROUND_US / (1 + self.consumers.others(h.consumer) as u64);
             self.suspects.out.push((level, sequence, turn.broker_ms));
-            self.suspects.until_us = turn.now.mono_us + probation_us;
+            self.suspects.until_us = turn.now.mono_us + probation_us.min(share_us);
             self.suspects.over = false;
         }
     }

@@ -24,6 +24,8 @@ const RETRY_US: u64 = 1_000_000;
 /// So long all others wait for suspects that were blamed before; and if they had passed once when the next crash came.
 const PROBATION_US: u64 = 100_000;
 const LONG_PROBATION_US: u64 = 400_000;
+/// In this time all that have credit get their turn.
+const ROUND_US: u64 = 600_000;
 /// One that had passed so often does not pass any more.
 const PASSES: u32 = 2;
 /// So many that were blamed once are on probation together.

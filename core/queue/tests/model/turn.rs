@@ -213,7 +213,9 @@ impl World {
             if crashes > 0 && !consumer.pre_settled {
                 self.probation.insert(key.sequence, STARTED_MS + self.now_us / 1000);
                 self.over = false;
-                self.until_us = self.now_us + if passed == 1 { LONG_PROBATION_US } else { PROBATION_US };
+                let others = self.consumers.iter().filter(|(id, c)| **id != to && c.limit > c.given).count() as u64;
+                let probation_us = if passed == 1 { LONG_PROBATION_US } else { PROBATION_US };
+                self.until_us = self.now_us + probation_us.min(ROUND_US / (1 + others));
             }
         } else {
             assert!(!entry.persistent || self.marks.contains(&(key.sequence / 256)), "a mark is durable first");

@@ -4,6 +4,7 @@
 use crate::rig::{DLQ, Got, Q, Rig, seen};
 use packhorse_model::{Outcome, Reason};
 use packhorse_queue::Input;
+use packhorse_store::Blame;
 
 /// An application takes messages one by one and acknowledges them, until it takes the poison: then the broker dies. `window`: its
 /// credit. Answers what it took, with the numbers of earlier deliveries, and whether the broker died.
@@ -350,6 +351,48 @@ fn a_poison_one_among_a_thousand_that_were_blamed_is_found_and_nobody_else() {
         assert_eq!(dead(&mut rig), [(poison, Reason::BrokerCrash, 4)], "at the fifth start, and none that is innocent");
         gone.extend(taken);
         assert_eq!(gone, (0..1_000).collect(), "poison {poison}: all others were delivered");
+    }
+}
+
+/// How long one of several consumers waits for its next delivery at most, ms, while the queue works through entries with this blame. What
+/// the others get, they keep: nobody is at the end of their connections. So does this one, or it `settles`.
+fn longest_wait(consumers: u64, live: u64, blame: Blame, settles: bool) -> u64 {
+    let mut rig = Rig::new(9);
+    rig.send_all(100);
+    let consumer = rig.subscribe(Q, 1);
+    assert_eq!(rig.receive(Q, consumer, 100).len(), 100);
+    let mut rig = rig.crash_with(1, |entry| entry.suspect = Some(blame));
+    let all: Vec<_> = (0..consumers).map(|id| rig.subscribe(Q, id)).collect();
+    all.iter().for_each(|consumer| rig.credit(Q, *consumer, 1_000));
+    let (mut ms, mut since, mut longest) = (0, 0, 0);
+    while rig.queue(Q).stats().ready > 0 {
+        // Nothing else happens in this queue.
+        let next = rig.queue(Q).next_deadline().map_or(ms + 10, |us| us.div_ceil(1000).max(ms + 1));
+        rig.pass(next - ms);
+        ms = next;
+        longest = longest.max(ms - since);
+        for got in rig.take(all[live as usize]) {
+            since = ms;
+            if settles {
+                assert!(rig.settle(&got, Outcome::Acknowledge));
+            }
+        }
+        assert!(ms < 60_000, "it stands still");
+    }
+    longest
+}
+
+/// I9 of the checker. A queue with three consumers, of which two had gone unnoticed, gave the third nothing for 1.3 s.
+#[test]
+fn i9_a_consumer_gets_something_each_second_beside_others_that_say_nothing() {
+    for consumers in [1, 2, 3, 4, 5, 12] {
+        for (live, blame, settles) in (0..consumers).flat_map(|live| {
+            let blames = [Blame(2), Blame(2 | 1 << 16), Blame(2 | 2 << 16), Blame(1 | 1 << 16)];
+            blames.into_iter().flat_map(move |blame| [(live, blame, false), (live, blame, true)])
+        }) {
+            let ms = longest_wait(consumers, live, blame, settles);
+            assert!(ms <= 800, "{live} of {consumers}, {blame:?}, settles: {settles}: {ms} ms");
+        }
     }
 }
 
