@@ -168,7 +168,7 @@ pub(crate) fn sum(reports: Vec<ShardReport>) -> ShardReport {
         all.links += report.links;
         all.queues += report.queues;
         all.memory_bytes += report.memory_bytes;
-        all.totals = add(all.totals, report.totals);
+        all.totals.add(&report.totals);
         all.store = report.store;
         for alarm in report.alarms {
             if !all.alarms.contains(&alarm) {
@@ -181,29 +181,4 @@ pub(crate) fn sum(reports: Vec<ShardReport>) -> ShardReport {
 
 pub(crate) fn counts(counters: Counters) -> Counts {
     Counts(counters)
-}
-
-fn add(a: Counters, b: Counters) -> Counters {
-    Counters {
-        ready: a.ready + b.ready,
-        scheduled: a.scheduled + b.scheduled,
-        acquired: a.acquired + b.acquired,
-        removing: a.removing + b.removing,
-        moving: a.moving + b.moving,
-        damaged: a.damaged + b.damaged,
-        staged: a.staged + b.staged,
-        prepared_in: a.prepared_in + b.prepared_in,
-        prepared_out: a.prepared_out + b.prepared_out,
-        depth: a.depth + b.depth,
-        bytes: a.bytes + b.bytes,
-        consumers: a.consumers + b.consumers,
-        credit: a.credit + b.credit,
-        enqueued_total: a.enqueued_total + b.enqueued_total,
-        acknowledged_total: a.acknowledged_total + b.acknowledged_total,
-        redelivered_total: a.redelivered_total + b.redelivered_total,
-        expired_total: a.expired_total + b.expired_total,
-        dead_lettered_total: a.dead_lettered_total + b.dead_lettered_total,
-        purged_total: a.purged_total + b.purged_total,
-        moved_total: a.moved_total + b.moved_total,
-    }
 }
