@@ -28,7 +28,8 @@ const ROUNDS: usize = 64;
 const DISK_FULL: &str = "the disk of the data directory is full: what is sent waits and is not confirmed, and so do \
     acknowledgements; free some space, and all goes on by itself";
 const DAMAGED: &str = "messages are damaged and set aside: their bodies failed their checksums or could not be read; each queue's \
-    `damaged` says how many, a purge removes them";
+    `damaged` says how many. What is behind them is delivered. A start with the files from a backup brings them back, deleting their queue removes \
+    them";
 const DISK_HAS_ROOM: &str = "there is room again on the disk of the data directory";
 
 /// How long an orderly stop waits for peers to answer our `close`.

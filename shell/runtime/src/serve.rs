@@ -290,7 +290,8 @@ fn open_store(
     }
     for (segment, offset) in &report.mended {
         tracing::error!(
-            "{segment} had a wrong bit in the block at byte {offset}, which was put right: the disk is not to be trusted"
+            "{segment} had a wrong bit in the block at byte {offset}, which was put right; nothing is lost, but the disk is not to be \
+             trusted: look at the errors that it reports (smartctl, the kernel's log), and move the data directory to another one"
         );
     }
     if report.orphans > 0 {
