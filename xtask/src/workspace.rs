@@ -7,9 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The repository's root: the folder above this crate.
+/// The repository's root: the folder above this crate. `cargo run` says where that is; what was compiled in may be another working tree's
+/// with the same target folder.
 pub(crate) fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    root_from(std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from))
+}
+
+/// `told`: a crate's folder, as cargo says; of another crate than this it counts for nothing.
+fn root_from(told: Option<PathBuf>) -> PathBuf {
+    let compiled = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let here = told.filter(|told| told.file_name() == compiled.file_name()).unwrap_or_else(|| compiled.to_path_buf());
     here.parent().expect("this crate lies in a folder of the repository").to_path_buf()
 }
 
@@ -208,5 +215,13 @@ mod tests {
     #[test]
     fn the_root_holds_this_crate() {
         assert!(root().join("xtask/Cargo.toml").is_file());
+    }
+
+    #[test]
+    fn the_root_is_that_of_the_tree_in_which_cargo_runs() {
+        let compiled = root_from(None);
+        assert!(compiled.join("xtask/Cargo.toml").is_file());
+        assert_eq!(root_from(Some("/another/tree/xtask".into())), Path::new("/another/tree"));
+        assert_eq!(root_from(Some("/another/tree/core/queue".into())), compiled, "who started it is another crate");
     }
 }
