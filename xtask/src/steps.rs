@@ -411,26 +411,55 @@ fn planted(context: &mut Context) -> Result<Outcome, String> {
     cargo.args(["--features", "packhorse-crash/failpoints", "--test", "planted", "--test", "failpoints"]);
     let broker = crash::planted_target(&target).join("debug").join("packhorse");
     cargo.env("PACKHORSE_BIN", &broker);
-    let tests = command::run(&mut cargo, &context.logs, "planted-tests")?.succeeded()?;
-    let tests = TestCounts::parse(&tests.output, |_| None).outcome;
+    // What one part finds must not hide what the others do.
+    let tests = command::run(cargo.arg("--no-fail-fast"), &context.logs, "planted-tests")?;
+    let mut outcome = TestCounts::parse(&tests.output, |_| None).outcome;
+    if !tests.ok && outcome.failed == 0 {
+        // It was not built, and there is nothing to run.
+        return Err(format!("{}\n{}", tests.tail(), tests.status));
+    }
+    outcome.text = tests.tail();
+    let mut parts = vec![Ok(outcome)];
     let mut command = Command::new(harness);
     command.arg(crash::PLANTED).arg("--bin").arg(broker).arg("--dir").arg(target.join("crash"));
     command.args(&context.passed_on).current_dir(&context.root);
-    let mut outcome = Outcome { passed: tests.passed, ..Outcome::default() };
     let mut worlds = Command::new(crash::planted_target(&target).join("debug").join(sim::PROGRAM));
     worlds.arg(crash::PLANTED).current_dir(&context.root);
     for (mut command, log) in [(command, "planted"), (worlds, "planted-sim")] {
-        let finished = command::run(&mut command, &context.logs, log)?;
-        let table = finished.output.lines().position(|line| line.starts_with("planted fault "));
-        let table: Vec<&str> = finished.output.lines().skip(table.unwrap_or(0)).collect();
-        show_lines(&table.join("\n"));
-        let found = summary(finished)?;
-        outcome.passed += found.passed;
-        outcome.failed += found.failed;
-        outcome.skipped += found.skipped;
-        outcome.text += &found.text;
+        let found = command::run(&mut command, &context.logs, log).and_then(|finished| {
+            let table = finished.output.lines().position(|line| line.starts_with("planted fault "));
+            let table: Vec<&str> = finished.output.lines().skip(table.unwrap_or(0)).collect();
+            show_lines(&table.join("\n"));
+            summary(finished)
+        });
+        parts.push(found);
     }
-    Ok(outcome)
+    joined(parts)
+}
+
+/// All parts of a step. One that could not be judged fails the step, and what the others came to is told as well.
+fn joined(parts: Vec<Result<Outcome, String>>) -> Result<Outcome, String> {
+    let (mut sum, mut judged, mut texts) = (Outcome::default(), true, Vec::new());
+    for part in parts {
+        match part {
+            Ok(part) => {
+                sum.passed += part.passed;
+                sum.failed += part.failed;
+                sum.skipped += part.skipped;
+                texts.push(part.text);
+            }
+            Err(text) => {
+                judged = false;
+                texts.push(text);
+            }
+        }
+    }
+    sum.text = texts.join("\n");
+    if judged {
+        return Ok(sum);
+    }
+    let Outcome { passed, failed, text, .. } = sum;
+    Err(format!("{text}\n{passed} passed, {failed} failed in the parts that could be judged"))
 }
 
 /// The only step with a build of its own: counts of a debug build say nothing.
@@ -525,6 +554,19 @@ test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
         summary(finished(true, "11 passed, 1 failed")).expect_err("it claims success");
         summary(finished(true, "0 passed, 0 failed")).expect_err("nothing ran");
         summary(finished(true, "done")).expect_err("no summary");
+    }
+
+    #[test]
+    fn a_part_that_fails_hides_no_other() {
+        let part = |passed, failed, text: &str| Outcome { passed, failed, skipped: 0, text: text.to_owned() };
+        let sum = joined(vec![Ok(part(1, 2, "the first")), Ok(part(30, 0, "the second"))]).expect("both are judged");
+        assert_eq!((sum.passed, sum.failed, sum.text.as_str()), (31, 2, "the first\nthe second"));
+        let text = joined(vec![Err("it does not start".to_owned()), Ok(part(30, 4, "the second"))]);
+        let text = text.expect_err("one is not judged");
+        assert!(
+            ["it does not start", "the second", "30 passed, 4 failed"].iter().all(|told| text.contains(told)),
+            "{text}"
+        );
     }
 
     #[test]
