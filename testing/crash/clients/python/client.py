@@ -539,7 +539,8 @@ class Consumer(Client):
         if one.link != link:
             return
         if one.leaving:
-            if one.exact:
+            # With a reason it is the broker's own word, which may have crossed ours.
+            if one.exact and link.remote_condition is None:
                 self.diary.put(time.monotonic_ns(), "detach", consumer=one.number, orderly=True, confirmed=True)
         else:
             self.diary.put(time.monotonic_ns(), "detach", consumer=one.number, orderly=False)

@@ -298,7 +298,7 @@ impl Consumer<'_> {
                 if !matches!(input.standing, Standing::Ending | Standing::Closing) {
                     return Err(format!("the broker ended a link: {}", lost.reason));
                 }
-                input.ended(&mut self.diary)
+                input.ended(&lost.reason, &mut self.diary)
             }
             _ => Ok(()),
         };

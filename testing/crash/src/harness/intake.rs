@@ -4,7 +4,7 @@ use super::clock::now_ns;
 use super::diary::Diary;
 use super::message::Seen;
 use crate::Random;
-use packhorse_client_core::{Client, Joiner, LinkId, Misuse, TransferEvent, Verdict};
+use packhorse_client_core::{Client, Joiner, LinkId, Misuse, Reason, TransferEvent, Verdict};
 use packhorse_history::{Event, MessageId};
 use std::collections::{HashMap, VecDeque};
 
@@ -254,9 +254,10 @@ impl In {
         Ok(())
     }
 
-    /// The broker has answered the link's end.
-    pub(super) fn ended(&mut self, diary: &mut Diary) -> Result<(), String> {
-        if self.standing == Standing::Ending {
+    /// The link is over. With a `reason` that is the broker's own word, which may have crossed ours: what was said here need not have been
+    /// heard.
+    pub(super) fn ended(&mut self, reason: &Reason<'_>, diary: &mut Diary) -> Result<(), String> {
+        if self.standing == Standing::Ending && matches!(reason, Reason::None) {
             diary.put(now_ns(), &Event::Detach { consumer: self.number, orderly: true, confirmed: true })?;
         }
         (self.standing, self.link) = (Standing::None, None);

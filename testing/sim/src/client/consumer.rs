@@ -73,19 +73,19 @@ impl Consumer {
                 if !matches!(input.standing, Standing::Ending | Standing::Closing) {
                     return Err(format!("the broker ended a consumer's link: {}", lost.reason));
                 }
-                input.ended(around);
+                input.ended(&lost.reason, around);
             }
-            Told::Closed { .. } => {
+            Told::Closed { reason } => {
                 for input in self.ins.iter_mut().filter(|input| input.standing == Standing::Closing) {
-                    input.ended(around);
+                    input.ended(&reason, around);
                 }
             }
-            Told::SessionLost { .. } => {
+            Told::SessionLost { reason, .. } => {
                 if self.ins.iter().any(|input| !matches!(input.standing, Standing::None | Standing::Closing)) {
                     return Err("the broker ended a session".into());
                 }
                 for input in &mut self.ins {
-                    input.ended(around);
+                    input.ended(&reason, around);
                 }
                 self.first_session = false;
                 line.begin()?;

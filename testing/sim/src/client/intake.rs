@@ -6,7 +6,7 @@ use crate::draw::Draw;
 use crate::message::Seen;
 use packhorse_client_core::codec::{Map, ValueWriter, put_symbol, put_uint};
 use packhorse_client_core::{
-    Client, Joiner, Limits, LinkId, MessageView, ReceiverOptions, SessionId, TransferEvent, Verdict,
+    Client, Joiner, Limits, LinkId, MessageView, Reason, ReceiverOptions, SessionId, TransferEvent, Verdict,
 };
 use packhorse_history::{Event, MessageId};
 use std::collections::VecDeque;
@@ -391,10 +391,13 @@ impl In {
         Ok(())
     }
 
-    /// The broker has answered the link's end.
-    pub(crate) fn ended(&mut self, around: &mut Around<'_>) {
+    /// The link is over, or its session or connection. With a `reason` that is the broker's own word: it may have crossed ours, and then
+    /// what was said here has not been heard.
+    pub(crate) fn ended(&mut self, reason: &Reason<'_>, around: &mut Around<'_>) {
         let consumer = self.number;
+        let answered = matches!(reason, Reason::None);
         match self.standing {
+            _ if !answered => {}
             Standing::Ending if self.purpose == Use::Consume => {
                 around.put(&Event::Detach { consumer, orderly: true, confirmed: true });
             }
@@ -435,4 +438,45 @@ impl In {
 fn reason_of(bytes: &[u8]) -> Option<String> {
     let view = MessageView::parse(bytes, &Limits::default()).ok()?;
     Some(view.message_annotations()?.get("x-opt-packhorse-reason")?.as_str()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::books::Books;
+    use crate::message::Press;
+    use packhorse_client_core::codec::Error;
+    use packhorse_history::Source;
+
+    /// What a link's book says of its end, which was asked for in order when it stood so, if that came with this reason.
+    fn told(standing: Standing, reason: &Reason<'_>) -> Vec<String> {
+        let (mut books, mut press, mut wrong) = (Books::new(), Press::default(), Vec::new());
+        let book = books.open("client-0".into());
+        let mut around = Around { now_us: 1, books: &mut books, book, press: &mut press, wrong: &mut wrong };
+        let manner = Manner { careful: true, presettled: false, credit: 1, hold: 1, hold_us: 1, accepts: 100 };
+        let mut input = In::new(Queue::new(0, "q0"), Use::Consume, manner);
+        input.standing = standing;
+        input.ended(reason, &mut around);
+        assert_eq!((input.standing, input.link), (Standing::None, None));
+        let files = books.judge(1, &mut crate::digest::Digest::new()).files;
+        let (name, bytes) = &files[book];
+        let mut source =
+            Source::open(name.clone(), bytes.as_slice()).expect("it was written").expect("it has a header");
+        let mut told = Vec::new();
+        while source.advance().expect("it is whole") {
+            told.push(format!("{:?}", source.event().expect("it is an event")));
+        }
+        told
+    }
+
+    /// Seed 7666 of 16019ad: the broker gave up a connection of which nothing came, just when its client wanted to end it, and what the
+    /// client had acknowledged last was thought to have arrived.
+    #[test]
+    fn an_end_with_a_reason_is_no_answer_to_what_was_said_before() {
+        let error = Error { condition: "amqp:resource-limit-exceeded", description: None, info: None };
+        for standing in [Standing::Closing, Standing::Ending] {
+            assert_eq!(told(standing, &Reason::None).len(), 1, "{standing:?}: an answer");
+            assert_eq!(told(standing, &Reason::Peer(error)), [""; 0], "{standing:?}: its own word");
+        }
+    }
 }

@@ -103,11 +103,11 @@ impl Scripted {
                 }
             }
             Told::LinkLost(lost) => match lost.token.checked_sub(INS) {
-                Some(input) => self.ins[input as usize].ended(around),
+                Some(input) => self.ins[input as usize].ended(&lost.reason, around),
                 None => return Err(format!("the broker ended a producer's link: {}", lost.reason)),
             },
-            Told::SessionLost { .. } | Told::Closed { .. } => {
-                self.ins.iter_mut().for_each(|input| input.ended(around));
+            Told::SessionLost { reason, .. } | Told::Closed { reason } => {
+                self.ins.iter_mut().for_each(|input| input.ended(&reason, around));
             }
             _ => {}
         }
