@@ -381,6 +381,7 @@ impl Queues {
                     self.purged(token, count);
                 }
                 queue::Effect::Moved { token, count } => self.moved(token, count),
+                queue::Effect::Ahead(_) | queue::Effect::Gathered(_) => todo!("parts of transactions"),
                 queue::Effect::Damaged { level: _, sequence } => {
                     let held = &self.held[slot as usize];
                     let text = format!(

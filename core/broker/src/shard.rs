@@ -141,6 +141,9 @@ impl<S: Store> Shard<S> {
                     self.recovery.entries += 1;
                     self.queues.recovered(entry);
                 }
+                Recovered::BranchOp(_) | Recovered::Branch(_) | Recovered::Completed { .. } | Recovered::Session(_) => {
+                    todo!("recovered transactions")
+                }
             }
         }
         self.recovered = page;

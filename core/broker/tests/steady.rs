@@ -14,7 +14,7 @@ use packhorse_broker::{Config, Effect, Endpoint, Input, Shard};
 use packhorse_journal::{
     BlockingDisk, Dir, DiskOp, Encoded, FileName, IoDone, IoError, IoErrorKind, IoResult, Lane, Log, Options, recover,
 };
-use packhorse_model::{ConnectionId, Now, Seed, ShardId};
+use packhorse_model::{BrokerId, ConnectionId, Now, Seed, ShardId};
 use packhorse_store::{Batch, Event as Told, LargeOp, Load, LoadLarge, Recovered, Store, StoreStatus, Ticket};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -157,6 +157,10 @@ impl Store for Journal {
 
     fn recover(&mut self, limit: usize, out: &mut Vec<Recovered>) -> bool {
         self.log.recover(ONE, limit, out)
+    }
+
+    fn broker(&self) -> BrokerId {
+        BrokerId(self.log.store())
     }
 
     fn run(&self) -> u64 {

@@ -267,6 +267,9 @@ fn put_op(out: &mut Vec<u8>, op: &Op, pieces: &[Bytes], starts: &[usize]) {
             put_u64(out, *up_to);
             close(out, start);
         }
+        Op::TxOps(_) | Op::Commit(_) | Op::Prepare(_) | Op::Decide(_) | Op::Heuristic(_) | Op::Forget { .. } => {
+            todo!("records of transactions")
+        }
     }
 }
 

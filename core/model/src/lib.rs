@@ -26,5 +26,5 @@ pub use planted::choose as choose_planted;
 pub use planted::{Planted, planted};
 pub use settings::{OnFull, QueueLimits, QueueSettings};
 pub use time::Now;
-pub use transaction::{BrokerId, ClientSession, Token, TxnId};
+pub use transaction::{BrokerId, ClientSession, Purpose, Resolution, Token, TxnId};
 pub use xid::{PART_LIMIT_BYTES as XID_PART_LIMIT_BYTES, Xid, XidError};

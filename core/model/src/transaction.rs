@@ -1,4 +1,4 @@
-//! Ids of transactions, and names of commits.
+//! Ids of transactions, names of commits, and what a transaction's home says to queues.
 
 use crate::ShardId;
 use core::fmt;
@@ -65,4 +65,26 @@ pub struct Token {
     pub session: ClientSession,
     /// Its number in that session, ascending in the order in which commits are asked for.
     pub counter: u64,
+}
+
+/// Why a queue is asked for its part of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Purpose {
+    /// To commit: numbers are drawn for what is added.
+    Commit,
+    /// To prepare: no numbers.
+    Prepare,
+    /// To commit what is prepared: only the numbers, now.
+    Decide,
+}
+
+/// What a queue does with its part of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Resolution {
+    /// It is prepared.
+    Prepared,
+    /// What it adds appears, what it removes is gone.
+    Commit,
+    /// What it adds is gone, what it removes comes back.
+    Rollback,
 }

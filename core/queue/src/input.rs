@@ -5,8 +5,10 @@
 use crate::ConsumerId;
 use crate::slot::{Flag, Packed};
 use alloc::boxed::Box;
-use packhorse_model::{Content, EntryKey, Head, Now, Outcome, Overlay, QueueSettings, Sequence};
-use packhorse_store::{Batch, Load, Loaded, RecoveredEntry, Stored, Ticket};
+use packhorse_model::{
+    Content, EntryKey, Head, Now, Outcome, Overlay, Purpose, QueueSettings, Resolution, Sequence, TxnId,
+};
+use packhorse_store::{Batch, Load, Loaded, RecoveredEntry, RecoveredOp, Stored, Ticket, TxOps, TxnPart};
 
 /// What one turn of the shard lends to its queues.
 #[derive(Debug)]
@@ -172,6 +174,54 @@ pub enum Input<'a> {
         /// The time to live ends at the move: the other queue is a dead-letter queue.
         strip_ttl: bool,
     },
+    /// A message that a transaction adds. It is not seen, and has no number before the transaction is committed.
+    StageEnqueue {
+        /// The transaction.
+        txn: TxnId,
+        /// Its head.
+        head: Head,
+        /// Its content: `buffer` names a piece of the transaction's bodies, which the caller keeps; see [`Effect::Ahead`] and
+        /// [`Input::Apply`].
+        content: Content,
+    },
+    /// A delivery is acknowledged in a transaction. Answer: [`Answer::Settled`]; without effect the acknowledgement was stale,
+    /// and counts as an operation that has come.
+    StageAcknowledge {
+        /// The transaction.
+        txn: TxnId,
+        /// The delivery.
+        key: DeliveryKey,
+    },
+    /// An operation of a transaction has come, and was refused.
+    StageRefused {
+        /// The transaction.
+        txn: TxnId,
+    },
+    /// The home of a transaction asks for the part here, once so many operations have come. Answered by [`Effect::Gathered`] then, and when
+    /// what went ahead is durable. The part is closed from then on.
+    Gather {
+        /// The transaction.
+        txn: TxnId,
+        /// How many have come, refused ones too; with [`Purpose::Decide`] as for the prepare.
+        operations: u64,
+        /// What for. With [`Purpose::Commit`] and [`Purpose::Decide`] numbers are drawn.
+        purpose: Purpose,
+    },
+    /// The home has decided. A commit or rollback is carried out in slices, in [`crate::Queue::dispatch`]; until it is done nothing is dispatched
+    /// from this queue. Of operations that have not come, so many as are missing are dropped when they come.
+    Apply {
+        /// The transaction.
+        txn: TxnId,
+        /// Of how many operations.
+        operations: u64,
+        /// What.
+        resolution: Resolution,
+        /// Buffers in the ring of the pieces that the caller kept, in their order; none for a rollback. With
+        /// [`Resolution::Prepared`] those that came then, for bodies of persistent messages.
+        buffers: &'a [u64],
+    },
+    /// An operation of a branch in doubt from before this start, after all entries.
+    RecoveredOp(Box<RecoveredOp>),
     /// The queue is deleted, with all its entries. The caller drops the value afterwards.
     Delete,
     /// Other settings from now on.
@@ -260,6 +310,19 @@ pub struct Relocation {
     pub overlay: Box<Overlay>,
 }
 
+/// A transaction's part in a queue.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gathered {
+    /// The transaction.
+    pub txn: TxnId,
+    /// Its operations, but with [`Purpose::Decide`] only the numbers.
+    pub part: TxnPart,
+    /// Whether anything in it must survive a crash.
+    pub persistent: bool,
+    /// Messages in it, added or removed, that do not survive one.
+    pub volatile: u64,
+}
+
 /// What a queue wants done.
 #[derive(Clone, Debug)]
 pub enum Effect {
@@ -286,6 +349,11 @@ pub enum Effect {
         /// Entries that it moved.
         count: u64,
     },
+    /// Operations of a transaction go ahead of its record: write [`packhorse_store::Op::TxOps`] into this turn's batch. Their bodies refer to
+    /// the pieces that the caller keeps, which need not be kept any longer.
+    Ahead(Box<TxOps>),
+    /// The answer to [`Input::Gather`]. Bodies refer to the pieces that the caller keeps.
+    Gathered(Box<Gathered>),
     /// An entry's body cannot be read. The next entry is delivered.
     Damaged {
         /// Its level.

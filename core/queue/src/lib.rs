@@ -37,6 +37,6 @@ pub mod suspects;
 
 pub use consumers::ConsumerId;
 pub use counts::Stats;
-pub use input::{Answer, Deliver, DeliveryKey, Effect, Enqueue, Input, Relocation, Turn};
+pub use input::{Answer, Deliver, DeliveryKey, Effect, Enqueue, Gathered, Input, Relocation, Turn};
 pub use limits::Limit;
 pub use queue::Queue;

@@ -185,6 +185,12 @@ impl Queue {
             Input::RelocateFailed { key } => self.postpone(key, turn),
             Input::Purge { token } => self.begin_purge(token),
             Input::Move { token, limit, strip_ttl } => self.begin_move(token, limit, strip_ttl),
+            Input::StageEnqueue { .. }
+            | Input::StageAcknowledge { .. }
+            | Input::StageRefused { .. }
+            | Input::Gather { .. }
+            | Input::Apply { .. }
+            | Input::RecoveredOp(_) => todo!("parts of transactions"),
             Input::Delete => turn.batch.push(Op::QueueDelete { id: self.id }),
             Input::Settings(settings) => {
                 self.settings = settings;

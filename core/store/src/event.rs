@@ -1,12 +1,11 @@
 //! What the store answers.
 
-use crate::Blame;
-use crate::Ticket;
+use crate::{Blame, RecoveredBranch, RecoveredOp, RecoveredSession, Ticket};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use packhorse_model::{Content, EntryKey, Head, LargeId, Overlay, QueueId, QueueName, QueueSettings, Sequence};
+use packhorse_model::{Content, EntryKey, Head, LargeId, Overlay, QueueId, QueueName, QueueSettings, Sequence, Xid};
 
 /// A request for bodies: up to `count` live entries of one queue and priority level, ascending from `from`, together at most
 /// `bytes` (but at least one).
@@ -125,6 +124,21 @@ pub enum Recovered {
     NextQueueId(QueueId),
     /// An entry of this shard.
     Entry(Box<RecoveredEntry>),
+    /// An operation of a branch in doubt in a queue of this shard.
+    BranchOp(Box<RecoveredOp>),
+    /// A branch in doubt, or decided by an operator and not forgotten. Shard 0 only.
+    Branch(Box<RecoveredBranch>),
+    /// A branch that is completed and remembered. Shard 0 only.
+    Completed {
+        /// Which.
+        xid: Xid,
+        /// Committed, or else rolled back.
+        committed: bool,
+        /// Broker time, ms.
+        at_ms: u64,
+    },
+    /// A client's session with commits that are remembered. Shard 0 only.
+    Session(Box<RecoveredSession>),
 }
 
 /// A recovered entry. It is not in memory: its content has buffer 0.

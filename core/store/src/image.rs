@@ -183,6 +183,9 @@ impl Image {
                     q.reserved = q.reserved.max(*up_to);
                 }
             }
+            Op::TxOps(_) | Op::Commit(_) | Op::Prepare(_) | Op::Decide(_) | Op::Heuristic(_) | Op::Forget { .. } => {
+                todo!("transactions")
+            }
         }
     }
 

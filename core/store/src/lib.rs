@@ -10,25 +10,30 @@
 extern crate alloc;
 
 mod batch;
+mod blame;
 #[cfg(feature = "contract")]
 pub mod contract;
 mod event;
 mod image;
 mod memory;
 mod op;
+mod transaction;
 
 pub use batch::{Batch, Ticket};
+pub use blame::{BLAME_MS, Blame, PASSED};
 pub use event::{Event, Failure, Load, LoadLarge, Loaded, LoadedBody, Recovered, RecoveredEntry, StoreStatus};
 pub use memory::{Memory, MemoryStore};
 pub use op::{Body, LargeOp, Op, Stored};
+pub use transaction::{
+    Ahead, Commit, Decide, Figures, Heuristic, HeuristicOutcome, LostPart, Numbers, Prepare, RecoveredBranch,
+    RecoveredOp, RecoveredSession, RecoveredWork, Remember, TxOps, TxnOp, TxnPart,
+};
 
 use alloc::vec::Vec;
+use packhorse_model::BrokerId;
 
 /// How many numbers each start reserves for a queue beyond those reserved before (`spec/entry.md`, "Identity and order").
 pub const RESERVE: u64 = 1 << 20;
-
-mod blame;
-pub use blame::{BLAME_MS, Blame, PASSED};
 
 /// One shard's handle on the store. Called per turn, never per message. Never blocks, never promises a place.
 pub trait Store {
@@ -50,10 +55,14 @@ pub trait Store {
     /// Appends what has happened since the last call.
     fn poll(&mut self, out: &mut Vec<Event>);
 
-    /// Appends at most `limit` recovered things, all queues first and then this shard's entries, each queue's in
-    /// sequence order; false when there is nothing more. Called before the first submit only. Each start gives every queue
+    /// Appends at most `limit` recovered things: all queues, then this shard's entries, each queue's in sequence order; then the
+    /// operations of branches in doubt in this shard's queues, each part's in their order; and for shard 0 the branches, completed ones in
+    /// the order of their times, and clients' sessions; false when there is nothing more. Called before the first submit only. Each start gives every queue
     /// numbers that no earlier start could draw: it begins at the highest number reserved before, and reserves [`RESERVE`] more.
     fn recover(&mut self, limit: usize, out: &mut Vec<Recovered>) -> bool;
+
+    /// The store's identity, for ever: that of the broker.
+    fn broker(&self) -> BrokerId;
 
     /// The number of this start of the store: 1 the first time, + 1 each start, never reused.
     fn run(&self) -> u64;

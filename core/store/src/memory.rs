@@ -13,7 +13,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use core::cell::RefCell;
-use packhorse_model::{EntryKey, ShardId};
+use packhorse_model::{BrokerId, EntryKey, ShardId};
 
 /// A batch that is not durable.
 #[derive(Debug)]
@@ -50,6 +50,7 @@ struct World {
     submitted: u64,
     auto: bool,
     failed: bool,
+    broker: BrokerId,
     run: u64,
     started_at_ms: u64,
     now_ms: u64,
@@ -86,6 +87,7 @@ impl Memory {
             submitted: 0,
             auto,
             failed: false,
+            broker: BrokerId(*b"memory of broker"),
             run,
             started_at_ms,
             now_ms: started_at_ms,
@@ -293,6 +295,10 @@ impl Store for MemoryStore {
         }
         world.shards[self.shard].recovered = Some(cursor);
         more
+    }
+
+    fn broker(&self) -> BrokerId {
+        self.world.borrow().broker
     }
 
     fn run(&self) -> u64 {

@@ -1,8 +1,9 @@
 //! Operations: the words in which a shard tells the store what happened (`spec/entry.md`, "Records").
 
+use crate::{Commit, Decide, Heuristic, Prepare, TxOps};
 use alloc::boxed::Box;
 use bytes::Bytes;
-use packhorse_model::{EntryKey, Head, LargeId, Overlay, QueueId, QueueName, QueueSettings, Sequence};
+use packhorse_model::{EntryKey, Head, LargeId, Overlay, QueueId, QueueName, QueueSettings, Sequence, Xid};
 
 /// Bytes within a batch: a range of one of its pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +132,21 @@ pub enum Op {
         /// See above.
         up_to: Sequence,
     },
+    /// Operations of a transaction that go ahead of its record.
+    TxOps(Box<TxOps>),
+    /// A transaction is committed.
+    Commit(Box<Commit>),
+    /// A branch is prepared.
+    Prepare(Box<Prepare>),
+    /// A prepared branch is decided by its transaction manager.
+    Decide(Box<Decide>),
+    /// A prepared branch is decided by an operator, or after one had a hand in it.
+    Heuristic(Box<Heuristic>),
+    /// Neither the branch nor a memory of it is kept.
+    Forget {
+        /// The branch.
+        xid: Xid,
+    },
 }
 
 impl Op {
@@ -144,7 +160,13 @@ impl Op {
             | Op::QueueCreate { .. }
             | Op::QueueChange { .. }
             | Op::QueueDelete { .. }
-            | Op::Reserve { .. } => true,
+            | Op::Reserve { .. }
+            | Op::TxOps(_)
+            | Op::Commit(_)
+            | Op::Prepare(_)
+            | Op::Decide(_)
+            | Op::Heuristic(_)
+            | Op::Forget { .. } => true,
         }
     }
 }

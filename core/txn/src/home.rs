@@ -11,8 +11,8 @@ use crate::memory::Memory;
 use crate::parts::Parts;
 use crate::state::{State, Verb};
 use crate::{
-    Audit, Cause, Config, Control, Effect, Heuristic, Input, Limit, LostPart, NoWork, Outcome, Recovered,
-    RecoveredBranch, Refusal, Reply, ReplyTo, Start, Turn, Work,
+    Audit, Cause, Config, Control, Effect, Heuristic, Input, Limit, LostPart, NoWork, Recovered, RecoveredBranch,
+    Refusal, Reply, ReplyTo, Resolution, Start, Turn, Work,
 };
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -274,7 +274,7 @@ impl<P> Home<P> {
             _ => NoWork::Unknown,
         };
         if sent {
-            out.push(Effect::Apply { txn: id, queue, operations: part.operations(), outcome: Outcome::Rollback });
+            out.push(Effect::Apply { txn: id, queue, operations: part.operations(), resolution: Resolution::Rollback });
         }
         out.push(Effect::Refused { control, txn: id, why });
     }
@@ -443,15 +443,15 @@ impl<P> Txn<P> {
 /// Tells all parts to be undone; there are none afterwards.
 fn undo<P>(id: TxnId, txn: &mut Txn<P>, out: &mut Vec<Effect<P>>) {
     txn.staged_bytes = 0;
-    apply(id, core::mem::take(&mut txn.parts), Outcome::Rollback, out);
+    apply(id, core::mem::take(&mut txn.parts), Resolution::Rollback, out);
 }
 
-fn apply<P>(txn: TxnId, parts: Parts, outcome: Outcome, out: &mut Vec<Effect<P>>) {
+fn apply<P>(txn: TxnId, parts: Parts, resolution: Resolution, out: &mut Vec<Effect<P>>) {
     out.extend(parts.into_iter().map(|(queue, part)| Effect::Apply {
         txn,
         queue,
         operations: part.operations(),
-        outcome,
+        resolution,
     }));
 }
 

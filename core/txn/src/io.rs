@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use packhorse_model::{ClientSession, ConnectionId, Now, QueueId, Token, TxnId, Xid};
+use packhorse_model::{ClientSession, ConnectionId, Now, Purpose, QueueId, Resolution, Token, TxnId, Xid};
 use packhorse_store::Ticket;
 
 /// What one turn of the shard lends.
@@ -70,17 +70,6 @@ pub enum Act {
     Force(QueueId),
 }
 
-/// Why a queue is asked for its part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Purpose {
-    /// To commit: numbers are drawn for what is added.
-    Commit,
-    /// To prepare: no numbers.
-    Prepare,
-    /// To commit what is prepared: only the numbers, now.
-    Decide,
-}
-
 /// A queue's answer. It has closed its part: nothing is added to it any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gathered<P> {
@@ -97,17 +86,6 @@ pub enum Gathered<P> {
     Failed(Cause),
     /// The queue is gone.
     Gone,
-}
-
-/// What a queue does with its part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
-    /// It is prepared.
-    Prepared,
-    /// What it adds appears, what it removes is gone.
-    Commit,
-    /// What it adds is gone, what it removes comes back.
-    Rollback,
 }
 
 /// How an operator's decision ended.
@@ -476,7 +454,7 @@ pub enum Effect<P> {
         /// Of how many operations.
         operations: u64,
         /// What.
-        outcome: Outcome,
+        resolution: Resolution,
     },
     /// An operator's decision is durable: for the log.
     Audit(Box<Audit>),

@@ -36,10 +36,11 @@ pub use code::{Cause, Code};
 pub use home::{Home, Page, Stats, View};
 pub use ids::{Control, ReplyTo};
 pub use io::{
-    Act, Audit, Decision, Effect, Gathered, Heuristic, Input, NoWork, Outcome, Purpose, Record, Recovered,
-    RecoveredBranch, Reply, Scan, Start, Turn, Work,
+    Act, Audit, Decision, Effect, Gathered, Heuristic, Input, NoWork, Record, Recovered, RecoveredBranch, Reply, Scan,
+    Start, Turn, Work,
 };
 pub use limits::{Config, Limit, Refusal};
 pub use memory::Completed;
+pub use packhorse_model::{Purpose, Resolution};
 pub use parts::{LostPart, Part};
 pub use sessions::{SessionEffect, SessionInput, Sessions, SessionsConfig, TxStatus};

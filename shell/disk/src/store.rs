@@ -5,7 +5,7 @@
 
 use crate::files::{Files, Lock};
 use packhorse_journal::{Checkpoints, Encoded, IoId, IoResult, JournalError, Lane, Log, Options, recover};
-use packhorse_model::{Now, ShardId};
+use packhorse_model::{BrokerId, Now, ShardId};
 use packhorse_store::{Batch, Event, Failure, LargeOp, Load, LoadLarge, Recovered, Store, StoreStatus, Ticket};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -394,6 +394,10 @@ impl Store for ShardStore {
 
     fn recover(&mut self, limit: usize, out: &mut Vec<Recovered>) -> bool {
         self.shared.lock().log.recover(self.shard, limit, out)
+    }
+
+    fn broker(&self) -> BrokerId {
+        BrokerId(self.shared.lock().log.store())
     }
 
     fn run(&self) -> u64 {

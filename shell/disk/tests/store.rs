@@ -97,6 +97,9 @@ impl Open {
                 Recovered::Queue { id, .. } => queues.push(id),
                 Recovered::Entry(entry) => entries.push(*entry),
                 Recovered::NextQueueId(_) => {}
+                Recovered::BranchOp(_) | Recovered::Branch(_) | Recovered::Completed { .. } | Recovered::Session(_) => {
+                    unreachable!("no transactions here")
+                }
             }
         }
         (queues, entries)

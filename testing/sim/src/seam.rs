@@ -2,6 +2,7 @@
 //! (`shell/runtime/src/failpoints`), told by the operations of a batch. Without a script nothing is armed and nothing is remembered.
 
 use packhorse_journal::sim::{CrashMode, SimStore};
+use packhorse_model::BrokerId;
 use packhorse_store::{Batch, Event, LargeOp, Load, LoadLarge, Op, Recovered, Store, StoreStatus, Ticket};
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -238,6 +239,10 @@ impl Store for SeamStore {
 
     fn recover(&mut self, limit: usize, out: &mut Vec<Recovered>) -> bool {
         self.inner.recover(limit, out)
+    }
+
+    fn broker(&self) -> BrokerId {
+        self.inner.broker()
     }
 
     fn run(&self) -> u64 {

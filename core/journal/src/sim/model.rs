@@ -121,6 +121,12 @@ impl Model {
                     let queue = self.queues.get_mut(queue).expect("the workload reserves for queues that exist");
                     queue.reserved = queue.reserved.max(*up_to);
                 }
+                Op::TxOps(_)
+                | Op::Commit(_)
+                | Op::Prepare(_)
+                | Op::Decide(_)
+                | Op::Heuristic(_)
+                | Op::Forget { .. } => todo!("transactions"),
             }
         }
     }
@@ -187,6 +193,10 @@ impl Model {
                         return Some(format!("the next queue's id is {id} and not {}", self.next_queue));
                     }
                     Recovered::NextQueueId(_) => {}
+                    Recovered::BranchOp(_)
+                    | Recovered::Branch(_)
+                    | Recovered::Completed { .. }
+                    | Recovered::Session(_) => todo!("transactions"),
                     Recovered::Entry(entry) => {
                         entries.insert(entry.key, entry);
                     }

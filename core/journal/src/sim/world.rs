@@ -8,7 +8,7 @@ use crate::log::{Log, Options};
 use crate::record::Encoded;
 use crate::recover::{Recovery, Report, recover};
 use crate::sim::{CrashMode, SimDisk};
-use packhorse_model::{Now, ShardId};
+use packhorse_model::{BrokerId, Now, ShardId};
 use packhorse_store::{Batch, Event, LargeOp, Load, LoadLarge, Recovered, Store, StoreStatus, Ticket};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -203,6 +203,10 @@ impl Store for SimStore {
 
     fn recover(&mut self, limit: usize, out: &mut Vec<Recovered>) -> bool {
         self.world.borrow_mut().log.recover(self.shard, limit, out)
+    }
+
+    fn broker(&self) -> BrokerId {
+        BrokerId(self.world.borrow().log.store())
     }
 
     fn run(&self) -> u64 {

@@ -52,6 +52,9 @@ impl World {
         let mut overlay: Option<Box<Overlay>> = None;
         for effect in effects {
             match effect {
+                packhorse_queue::Effect::Ahead(_) | packhorse_queue::Effect::Gathered(_) => {
+                    todo!("parts of transactions")
+                }
                 Effect::Deliver(deliver) if self.browsers.contains_key(&deliver.consumer.0) => {}
                 Effect::Deliver(deliver) => {
                     let consumer = deliver.consumer.0;

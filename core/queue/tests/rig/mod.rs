@@ -119,6 +119,9 @@ impl Rig {
                     rig.queues.insert(id, Queue::new(id, name, settings, next, reserved, id == DLQ));
                 }
                 Recovered::NextQueueId(_) => {}
+                Recovered::BranchOp(_) | Recovered::Branch(_) | Recovered::Completed { .. } | Recovered::Session(_) => {
+                    todo!("transactions")
+                }
                 Recovered::Entry(mut entry) => {
                     wrong(&mut entry);
                     rig.handle(entry.key.queue, Input::Recovered(entry));
@@ -204,6 +207,7 @@ impl Rig {
                     self.arriving.push((self.store.next_ticket(), head.level(), to));
                 }
                 Effect::Damaged { sequence, .. } => self.damaged.push(sequence),
+                Effect::Ahead(_) | Effect::Gathered(_) => todo!("parts of transactions"),
                 Effect::Overlay(_) | Effect::Purged { .. } | Effect::Moved { .. } => {}
             }
         }

@@ -175,7 +175,11 @@ fn facts(image: &Image) -> Found {
                 found.queues.insert(id, (name, settings, next, reserved));
             }
             Recovered::NextQueueId(id) => found.next_queue = id.0,
-            Recovered::Entry(_) => unreachable!("an image tells queues here"),
+            Recovered::Entry(_)
+            | Recovered::BranchOp(_)
+            | Recovered::Branch(_)
+            | Recovered::Completed { .. }
+            | Recovered::Session(_) => unreachable!("an image tells queues here"),
         }
     }
     let mut after = None;

@@ -4,8 +4,8 @@ use super::{Ask, Goal, Going, Home, Txn, apply, undo};
 use crate::parts::Parts;
 use crate::state::State;
 use crate::{
-    Act, Audit, Cause, Code, Completed, Decision, Effect, Gathered, Heuristic, LostPart, Outcome, Purpose, Record,
-    Reply, ReplyTo, Turn,
+    Act, Audit, Cause, Code, Completed, Decision, Effect, Gathered, Heuristic, LostPart, Purpose, Record, Reply,
+    ReplyTo, Resolution, Turn,
 };
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
@@ -159,18 +159,18 @@ impl<P> Home<P> {
             Goal::Prepare => {
                 txn.state = State::Prepared;
                 (txn.wall_ms, txn.at_ms) = (turn.now.wall_ms, turn.broker_ms);
-                apply(id, txn.parts.clone(), Outcome::Prepared, out);
+                apply(id, txn.parts.clone(), Resolution::Prepared, out);
                 self.release(id);
             }
             Goal::Commit => {
-                apply(id, core::mem::take(&mut txn.parts), Outcome::Commit, out);
+                apply(id, core::mem::take(&mut txn.parts), Resolution::Commit, out);
                 out.extend(going.ended(true));
                 txn.state = State::None;
             }
             Goal::DecideCommit | Goal::DecideRollback => {
                 let commits = *goal == Goal::DecideCommit;
-                let outcome = if commits { Outcome::Commit } else { Outcome::Rollback };
-                apply(id, txn.parts.clone(), outcome, out);
+                let resolution = if commits { Resolution::Commit } else { Resolution::Rollback };
+                apply(id, txn.parts.clone(), resolution, out);
                 if commits && let Some(xid) = txn.xid.as_ref().filter(|_| txn.volatile > 0 && txn.recovered) {
                     out.push(Effect::VolatileLost { xid: xid.clone(), count: txn.volatile });
                 }
@@ -186,7 +186,7 @@ impl<P> Home<P> {
             }
             Goal::Force(queue) => {
                 let part = txn.parts.remove(queue).unwrap_or_default();
-                apply(id, Parts::from([(*queue, part)]), Outcome::Rollback, out);
+                apply(id, Parts::from([(*queue, part)]), Resolution::Rollback, out);
                 txn.state = if txn.parts.is_empty() { State::HeuristicRolledBack } else { State::Prepared };
                 if let Some(audit) = by {
                     let Audit { who, reason, wall_ms, .. } = (**audit).clone();

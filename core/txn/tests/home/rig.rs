@@ -6,7 +6,7 @@ use packhorse_store::Ticket;
 use packhorse_txn::state::Verb;
 use packhorse_txn::{
     Act, Audit, Cause, Code, Config, Control, Decision, Effect, Gathered, Heuristic, Home, Input, LostPart, NoWork,
-    Outcome, Part, Purpose, Record, Recovered, RecoveredBranch, Reply, ReplyTo, Scan, SessionEffect, SessionInput,
+    Part, Purpose, Record, Recovered, RecoveredBranch, Reply, ReplyTo, Resolution, Scan, SessionEffect, SessionInput,
     Sessions, SessionsConfig, Start, Turn, TxStatus, Work,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,7 +73,7 @@ pub(crate) struct World {
     pub(crate) durable: u64,
     pub(crate) flights: Vec<Flight>,
     pub(crate) parts: BTreeMap<(TxnId, QueueId), Staged>,
-    pub(crate) applied: Vec<(TxnId, QueueId, Outcome, Ops)>,
+    pub(crate) applied: Vec<(TxnId, QueueId, Resolution, Ops)>,
     pub(crate) replies: BTreeMap<u32, Reply>,
     pub(crate) asked: BTreeMap<u32, (Xid, Verb)>,
     pub(crate) refused: Vec<NoWork>,
@@ -145,7 +145,7 @@ impl World {
                 self.session(SessionInput::Ended { session, counter, committed });
             }
             Effect::Write(record) => self.log.push((self.written, *record)),
-            Effect::Apply { txn, queue, operations, outcome } => self.apply(txn, queue, operations, outcome),
+            Effect::Apply { txn, queue, operations, resolution } => self.apply(txn, queue, operations, resolution),
             Effect::Audit(audit) => self.audits.push(*audit),
             Effect::VolatileLost { count, .. } => self.volatile_lost.push(count),
         }
@@ -177,21 +177,21 @@ impl World {
         (prepared, decided)
     }
 
-    fn apply(&mut self, txn: TxnId, queue: QueueId, operations: u64, outcome: Outcome) {
+    fn apply(&mut self, txn: TxnId, queue: QueueId, operations: u64, resolution: Resolution) {
         let (prepared, decided) = self.decision(txn, queue);
         let writes = self.log.iter().any(|(_, r)| matches!(r, Record::Prepare { txn: t, .. } if *t == txn));
         let staged = self.parts.entry((txn, queue)).or_default();
-        match outcome {
-            Outcome::Prepared => {
+        match resolution {
+            Resolution::Prepared => {
                 assert!(prepared && decided.is_none(), "told to be prepared before that is durable");
                 return;
             }
-            Outcome::Commit => {
+            Resolution::Commit => {
                 let needless = decided.is_none() && !writes && staged.ops.iter().all(|op| op % 2 == 1);
                 assert!(needless || decided == Some((Decision::Commit, true)), "committed without a durable record");
                 assert_eq!(staged.ops.len() as u64, operations, "committed before all of it is there");
             }
-            Outcome::Rollback => {
+            Resolution::Rollback => {
                 let told = decided == Some((Decision::Rollback, true));
                 assert!(told || decided.is_none() && !writes, "undone, and its record may become durable: {decided:?}");
                 staged.dead += operations - staged.ops.len() as u64;
@@ -202,7 +202,7 @@ impl World {
         if staged.dead == 0 {
             self.parts.remove(&(txn, queue));
         }
-        self.applied.push((txn, queue, outcome, ops));
+        self.applied.push((txn, queue, resolution, ops));
     }
 
     /// An answer is never ahead of the log.
@@ -374,7 +374,7 @@ impl World {
         for (at, effect) in out.into_iter().enumerate() {
             match effect {
                 // The refused operations themselves, apart from what the transaction had before.
-                Effect::Apply { txn, queue, operations, outcome: Outcome::Rollback } if refused && at == last => {
+                Effect::Apply { txn, queue, operations, resolution: Resolution::Rollback } if refused && at == last => {
                     self.parts.entry((txn, queue)).or_default().dead += operations;
                 }
                 effect => self.take(effect),
@@ -456,7 +456,7 @@ impl World {
 
     pub(crate) fn rolled_back(&self, txn: TxnId) -> bool {
         let mut outcomes = self.applied.iter().filter(|(t, ..)| *t == txn).map(|(_, _, outcome, _)| *outcome);
-        outcomes.next() == Some(Outcome::Rollback) && outcomes.all(|outcome| outcome == Outcome::Rollback)
+        outcomes.next() == Some(Resolution::Rollback) && outcomes.all(|outcome| outcome == Resolution::Rollback)
     }
 
     pub(crate) fn pass(&mut self, ms: u64) {

@@ -3,7 +3,7 @@
 use crate::rig::{A, B, Flight, World, control, lose, world, xid};
 use packhorse_model::{QueueId, ShardId, TxnId};
 use packhorse_txn::state::{State, Verb};
-use packhorse_txn::{Act, Cause, Code, Input, Limit, NoWork, Outcome, Part, Record, Reply, Scan, Work};
+use packhorse_txn::{Act, Cause, Code, Input, Limit, NoWork, Part, Record, Reply, Resolution, Scan, Work};
 
 #[test]
 fn a_timeout_never_touches_what_is_prepared_or_on_its_way() {
@@ -355,7 +355,7 @@ fn a_local_commit_survives_its_connection_once_its_record_is_written() {
     assert!(world.applied.is_empty());
     world.pump();
     assert_eq!(world.replies[&question], Reply::Committed);
-    assert_eq!(world.applied, [(txn, QueueId(1), Outcome::Commit, ops)]);
+    assert_eq!(world.applied, [(txn, QueueId(1), Resolution::Commit, ops)]);
     // Without anything to keep there is no record to wait for.
     let txn = world.declare(control(4, 0));
     world.work_with(control(4, 0), txn, 1, 2, true);

@@ -3,7 +3,7 @@
 use crate::rig::{A, B, BROKER, World, control, lose, world, xid};
 use packhorse_model::{BrokerId, QueueId, Xid, XidError};
 use packhorse_txn::state::{State, Verb};
-use packhorse_txn::{Act, Cause, Code, Input, NoWork, Outcome, Reply, Start, TxStatus};
+use packhorse_txn::{Act, Cause, Code, Input, NoWork, Reply, Resolution, Start, TxStatus};
 use std::slice;
 
 #[test]
@@ -198,8 +198,8 @@ fn fs_40_its_session_closes_while_it_is_suspended() {
 #[test]
 fn fs_41_decided_by_an_operator_and_known_as_that_after_a_crash() {
     for (act, code, outcome) in [
-        (Act::Commit, Code::HeuristicCommitted, Outcome::Commit),
-        (Act::Rollback, Code::HeuristicRolledBack, Outcome::Rollback),
+        (Act::Commit, Code::HeuristicCommitted, Resolution::Commit),
+        (Act::Rollback, Code::HeuristicRolledBack, Resolution::Rollback),
     ] {
         let (mut world, a, x) = (world(), control(A.0, A.1), xid(1));
         let (txn, ops) = world.prepared(a, &x);
@@ -226,13 +226,13 @@ fn fs_41_decided_by_an_operator_and_known_as_that_after_a_crash() {
 
 #[test]
 fn fs_41_and_fs_43_a_part_is_rolled_back_by_force() {
-    for (decision, outcome) in [(Verb::Commit, Outcome::Commit), (Verb::Rollback, Outcome::Rollback)] {
+    for (decision, outcome) in [(Verb::Commit, Resolution::Commit), (Verb::Rollback, Resolution::Rollback)] {
         for crash in [false, true] {
             let (mut world, a, x) = (world(), control(A.0, A.1), xid(1));
             let (txn, ops) = world.prepared(a, &x);
             assert_eq!(world.operate(&x, Act::Force(QueueId(5))), Code::NotThere);
             assert_eq!(world.operate(&x, Act::Force(QueueId(1))), Code::Ok);
-            assert_eq!(world.applied, [(txn, QueueId(1), Outcome::Rollback, ops[..2].to_vec())]);
+            assert_eq!(world.applied, [(txn, QueueId(1), Resolution::Rollback, ops[..2].to_vec())]);
             if crash {
                 world.crash();
             }

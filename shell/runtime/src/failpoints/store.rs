@@ -1,6 +1,7 @@
 //! A store that passes failpoints on the way in and on the way out: which ones is told by the operations of a batch.
 
 use super::pass;
+use packhorse_model::BrokerId;
 use packhorse_store::{Batch, Event, LargeOp, Load, LoadLarge, Op, Recovered, Store, StoreStatus, Ticket};
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -124,6 +125,10 @@ impl<S: Store> Store for WatchedStore<S> {
 
     fn recover(&mut self, limit: usize, out: &mut Vec<Recovered>) -> bool {
         self.inner.recover(limit, out)
+    }
+
+    fn broker(&self) -> BrokerId {
+        self.inner.broker()
     }
 
     fn run(&self) -> u64 {

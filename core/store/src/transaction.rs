@@ -1,0 +1,294 @@
+//! Words for transactions: what their records carry, and what a start recovers of them (`spec/transactions.md`, "Records").
+//!
+//! A transaction's work in one queue is its *part*. Where a part has much, most of it goes ahead in [`TxOps`] of about a MiB each, so
+//! that no record is long; the record that decides says how much went ahead, and a log in which less is found is damaged.
+
+use crate::{Batch, Body, Stored};
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use packhorse_model::{Content, Head, QueueId, Sequence, Token, TxnId, Xid};
+
+/// One operation of a transaction in a queue.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum TxnOp {
+    /// A persistent message that the transaction adds.
+    Enqueue {
+        /// Which of the part's adds, from 0; those of messages that are not persistent count too, and have no operation. Its number
+        /// will be that of the part's first add + this.
+        index: u32,
+        /// Its head.
+        head: Head,
+        /// Its content.
+        content: Stored,
+    },
+    /// A stored entry that the transaction removes.
+    Acknowledge {
+        /// The entry.
+        sequence: Sequence,
+        /// Earlier deliveries once it comes back, raised by the one that was acknowledged.
+        deliveries: u32,
+        /// Attempts once it comes back.
+        attempts: u32,
+    },
+}
+
+/// What of a part was written before the record that names it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ahead {
+    /// Records.
+    pub records: u32,
+    /// Operations in them.
+    pub ops: u64,
+    /// Bytes of bodies in them.
+    pub bytes: u64,
+}
+
+/// Numbers that a queue drew for a part's adds, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    /// That of the first add.
+    pub first: Sequence,
+    /// How many.
+    pub count: u32,
+}
+
+/// A transaction's part in a queue, as far as it did not go ahead.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TxnPart {
+    /// In the order in which they came.
+    pub ops: Vec<TxnOp>,
+    /// On the way between shards: what the bodies of `ops` refer to. In a batch empty, for they refer to the batch's pieces.
+    pub pieces: Vec<Bytes>,
+    /// What went ahead.
+    pub ahead: Ahead,
+    /// With a commit: the numbers of its adds, if it has any.
+    pub numbers: Option<Numbers>,
+}
+
+impl TxnPart {
+    /// Hands the bodies over to a batch, without a copy.
+    pub fn hand_over(&mut self, batch: &mut Batch) {
+        let pieces: Vec<u32> = self.pieces.drain(..).map(|piece| batch.share_piece(piece)).collect();
+        for op in &mut self.ops {
+            if let TxnOp::Enqueue { content: Stored::Body(Body { piece, .. }), .. } = op {
+                *piece = pieces[*piece as usize];
+            }
+        }
+    }
+}
+
+/// Operations of a part that go ahead. Kept under the transaction until a record names it, or a start, which drops what none names.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TxOps {
+    /// The transaction.
+    pub txn: TxnId,
+    /// The queue.
+    pub queue: QueueId,
+    /// Which record of the part, from 0.
+    pub record: u32,
+    /// The operations.
+    pub ops: Vec<TxnOp>,
+}
+
+/// Everything that the transaction did happens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Commit {
+    /// The transaction.
+    pub txn: TxnId,
+    /// By queue, in the order of ids.
+    pub parts: Vec<(QueueId, TxnPart)>,
+    /// Names the commit: the store remembers it.
+    pub token: Option<Token>,
+    /// A branch committed in one phase: the store remembers it.
+    pub xid: Option<Xid>,
+    /// Broker time, ms.
+    pub at_ms: u64,
+}
+
+/// A part in figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Messages that it adds.
+    pub adds: u64,
+    /// Messages that it removes.
+    pub removes: u64,
+    /// Bytes of the messages that it adds.
+    pub bytes: u64,
+}
+
+/// The branch is in doubt: its bodies are kept, what it removes stays and is not ready.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prepare {
+    /// The transaction.
+    pub txn: TxnId,
+    /// The branch.
+    pub xid: Xid,
+    /// The client.
+    pub client: Arc<str>,
+    /// By queue, in the order of ids: the part, and the whole of it in figures, with what is not persistent.
+    pub parts: Vec<(QueueId, TxnPart, Figures)>,
+    /// Wall clock, ms.
+    pub wall_ms: i64,
+    /// Broker time, ms.
+    pub at_ms: u64,
+}
+
+/// A prepared branch is decided, and remembered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decide {
+    /// The branch.
+    pub xid: Xid,
+    /// What it added happens; else what it removed comes back.
+    pub commit: bool,
+    /// With a commit, the numbers of each queue's adds.
+    pub numbers: Vec<(QueueId, Numbers)>,
+    /// Broker time, ms.
+    pub at_ms: u64,
+}
+
+/// What an operator made of a branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeuristicOutcome {
+    /// Committed.
+    Committed,
+    /// Rolled back.
+    RolledBack,
+    /// One part was rolled back before, the rest as decided now.
+    Mixed,
+    /// The part in this queue is rolled back; the rest stays in doubt.
+    PartRolledBack(QueueId),
+}
+
+/// As [`Decide`], but the branch stays, without contents, until [`crate::Op::Forget`]; see also [`HeuristicOutcome::PartRolledBack`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Heuristic {
+    /// The branch.
+    pub xid: Xid,
+    /// How it ended.
+    pub outcome: HeuristicOutcome,
+    /// What becomes of the parts that it has.
+    pub commit: bool,
+    /// With a commit, the numbers of each queue's adds.
+    pub numbers: Vec<(QueueId, Numbers)>,
+    /// Who decided.
+    pub who: String,
+    /// Why.
+    pub reason: String,
+    /// Wall clock, ms.
+    pub wall_ms: i64,
+    /// Broker time, ms.
+    pub at_ms: u64,
+}
+
+/// A part of a branch that an operator rolled back alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostPart {
+    /// The queue.
+    pub queue: QueueId,
+    /// Who decided.
+    pub who: String,
+    /// Why.
+    pub reason: String,
+    /// Wall clock, ms.
+    pub wall_ms: i64,
+}
+
+/// A recovered branch: in doubt, or decided by an operator and not forgotten.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecoveredBranch {
+    /// Its id, as in its operations.
+    pub txn: TxnId,
+    /// Its name.
+    pub xid: Xid,
+    /// The client.
+    pub client: Arc<str>,
+    /// Wall clock of the prepare, ms.
+    pub wall_ms: i64,
+    /// Broker time of the prepare, ms.
+    pub at_ms: u64,
+    /// Parts in doubt, as far as they survived.
+    pub parts: Vec<(QueueId, Figures)>,
+    /// Parts that an operator rolled back.
+    pub lost: Vec<LostPart>,
+    /// Operations of messages that are not persistent: they did not survive.
+    pub volatile: u64,
+    /// An operator's decision.
+    pub decided: Option<Box<Heuristic>>,
+}
+
+/// A recovered operation of a branch in doubt, for the shard of its queue.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecoveredOp {
+    /// The transaction.
+    pub txn: TxnId,
+    /// The queue.
+    pub queue: QueueId,
+    /// What it does.
+    pub op: RecoveredWork,
+}
+
+/// See [`RecoveredOp`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum RecoveredWork {
+    /// A message to be added. It is not in memory: its content has buffer 0.
+    Enqueue {
+        /// As in [`TxnOp::Enqueue`].
+        index: u32,
+        /// Its head.
+        head: Head,
+        /// Its content's length or file.
+        content: Content,
+    },
+    /// An entry to be removed, recovered before as an entry, with the numbers that it had when it was dispatched: marks do not touch it.
+    Acknowledge {
+        /// As in [`TxnOp::Acknowledge`].
+        sequence: Sequence,
+        /// See there.
+        deliveries: u32,
+        /// See there.
+        attempts: u32,
+    },
+}
+
+/// What is remembered of a client's commits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecoveredSession {
+    /// The session.
+    pub session: packhorse_model::ClientSession,
+    /// Numbers below are forgotten.
+    pub floor: u64,
+    /// Runs of committed numbers, closed, ascending.
+    pub runs: Vec<(u64, u64)>,
+    /// Broker time of its last commit, ms.
+    pub used_ms: u64,
+}
+
+/// How much a store remembers of what is completed. It never remembers what the home of a transaction has forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remember {
+    /// How long the outcome of a completed branch is remembered, ms of broker time.
+    pub branches_ms: u64,
+    /// How many of them.
+    pub branches_max: u32,
+    /// How long a client's session is remembered after its last commit, ms of broker time.
+    pub sessions_ms: u64,
+    /// How many of them.
+    pub sessions_max: u32,
+    /// Most gaps among the committed numbers of one; beyond that the lowest are forgotten.
+    pub gaps_max: u32,
+}
+
+impl Default for Remember {
+    fn default() -> Remember {
+        Remember {
+            branches_ms: 600_000,
+            branches_max: 100_000,
+            sessions_ms: 600_000,
+            sessions_max: 100_000,
+            gaps_max: 1_000,
+        }
+    }
+}
