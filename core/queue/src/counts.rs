@@ -57,6 +57,8 @@ pub(crate) struct Counts {
     states: [u64; State::ALL.len()],
     /// Of all that live, the staged ones too.
     bytes: u64,
+    /// Of the staged ones.
+    staged_bytes: u64,
     enqueued: u64,
     recovered: u64,
     acknowledged: u64,
@@ -71,6 +73,9 @@ impl Counts {
     pub(crate) fn born(&mut self, state: State, length: u64) {
         self.states[state as usize] += 1;
         self.bytes += length;
+        if state == State::Staged {
+            self.staged_bytes += length;
+        }
         self.enqueued += u64::from(state.in_depth());
     }
 
@@ -85,6 +90,9 @@ impl Counts {
     pub(crate) fn changed(&mut self, transition: &Transition, length: u64, deliveries: u32) {
         let from = transition.from as usize;
         self.states[from] = self.states[from].checked_sub(1).expect("an entry leaves a state that it was in");
+        if transition.from == State::Staged {
+            self.staged_bytes -= length;
+        }
         if transition.to == State::Gone {
             self.bytes -= length;
         } else {
@@ -118,8 +126,8 @@ impl Counts {
         State::ALL.iter().filter(|s| s.in_depth()).map(|s| self.of(*s)).sum()
     }
 
-    /// The figures that follow from states. `staged_bytes`: those of staged entries.
-    pub(crate) fn stats(&self, staged_bytes: u64) -> Stats {
+    /// The figures that follow from states.
+    pub(crate) fn stats(&self) -> Stats {
         Stats {
             ready: self.of(State::Available),
             scheduled: self.of(State::Scheduled),
@@ -129,7 +137,7 @@ impl Counts {
             damaged: self.of(State::Damaged),
             staged: self.of(State::Staged),
             depth: self.depth(),
-            bytes: self.bytes - staged_bytes,
+            bytes: self.bytes - self.staged_bytes,
             enqueued_total: self.enqueued,
             acknowledged_total: self.acknowledged,
             redelivered_total: self.redelivered,

@@ -75,8 +75,6 @@ pub struct Queue {
     pub(crate) limits: Limits,
     /// There is something to do in a dispatch beside giving entries to consumers: one look for all of it.
     pub(crate) errands: bool,
-    /// Bytes of staged entries that come from other queues.
-    coming_bytes: u64,
     pub(crate) epoch: u32,
     /// The last ticket that stored a body for memory's sake.
     volatile: Ticket,
@@ -120,7 +118,6 @@ impl Queue {
             browsers: Browsers::default(),
             limits: Limits::default(),
             errands: false,
-            coming_bytes: 0,
             epoch: 0,
             volatile: Ticket(0),
             durable: Ticket(0),
@@ -225,16 +222,8 @@ impl Queue {
             consumers: (self.consumers.len() + self.browsers.len()) as u64,
             credit: self.consumers.credit() + self.browsers.credit(),
             oldest_arrived_ms: oldest.map(|s| s.packed.arrived_ms).min(),
-            ..self.counts.stats(self.staged_bytes())
+            ..self.counts.stats()
         }
-    }
-
-    fn staged_bytes(&self) -> u64 {
-        let waiting = self.levels.iter().flatten().flat_map(|l| l.staged.iter().map(|(_, s)| (&l.list, *s)));
-        let length = |(list, sequence): (&List, Sequence)| {
-            list.find(sequence).map_or(0, |place| list.slot(place).packed.length())
-        };
-        self.coming_bytes + waiting.map(length).sum::<u64>()
     }
 
     /// What was added to an entry since it was stored.
@@ -377,7 +366,6 @@ impl Queue {
             (history.deliveries, history.overlay) = (deliveries, told.then_some(overlay));
         }
         self.counts.born(State::Staged, packed.length());
-        self.coming_bytes += packed.length();
         self.level_mut(level).list.push(Slot { sequence, packed });
         sequence
     }
@@ -387,7 +375,6 @@ impl Queue {
         if let Some(place) = self.find(level, sequence)
             && self.list(level).slot(place).packed.state() == State::Staged
         {
-            self.coming_bytes -= self.list(level).slot(place).packed.length();
             self.must(level, place, event, turn);
         }
     }
@@ -573,7 +560,7 @@ impl Queue {
         if State::ALL.iter().any(|s| counted[*s as usize] != self.counts.of(*s)) {
             return Err("a state is miscounted");
         }
-        if bytes != self.counts.stats(self.staged_bytes()).bytes {
+        if bytes != self.counts.stats().bytes {
             return Err("the bytes are miscounted");
         }
         if self.errands != self.has_errands() {
