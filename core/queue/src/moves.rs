@@ -2,9 +2,8 @@
 //!
 //! Must not know: which queue takes them, on which shard. What cannot be taken there is ready here again, in its place.
 
-use crate::entry::{Event, State};
-use crate::input::{DeliveryKey, Effect, Turn};
-use crate::list::Place;
+use crate::entry::State;
+use crate::input::{Effect, Turn};
 use crate::queue::Queue;
 use crate::relocate::Cause;
 use alloc::vec::Vec;
@@ -80,21 +79,5 @@ impl Queue {
         if !moved {
             mover.left = 0;
         }
-    }
-
-    /// Sends a ready entry on its way to another queue.
-    pub(crate) fn divert(
-        &mut self,
-        level: u8,
-        sequence: Sequence,
-        place: Place,
-        cause: Cause,
-        turn: &mut Turn<'_>,
-        out: &mut Vec<Effect>,
-    ) {
-        self.must(level, place, Event::Divert, turn);
-        let key = DeliveryKey { sequence, epoch: self.epoch, level };
-        self.epoch = self.epoch.wrapping_add(1);
-        self.doom(key, place, cause, out);
     }
 }

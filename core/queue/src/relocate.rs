@@ -42,6 +42,22 @@ pub(crate) struct Doomed {
 }
 
 impl Queue {
+    /// Sends a ready entry on its way to another queue.
+    pub(crate) fn divert(
+        &mut self,
+        level: u8,
+        sequence: Sequence,
+        place: Place,
+        cause: Cause,
+        turn: &mut Turn<'_>,
+        out: &mut Vec<Effect>,
+    ) {
+        self.must(level, place, Event::Divert, turn);
+        let key = DeliveryKey { sequence, epoch: self.epoch, level };
+        self.epoch = self.epoch.wrapping_add(1);
+        self.doom(key, place, cause, out);
+    }
+
     /// Begins the way to another queue of an entry that nobody holds.
     pub(crate) fn doom(&mut self, key: DeliveryKey, place: Place, cause: Cause, out: &mut Vec<Effect>) {
         let doomed = Doomed { epoch: key.epoch, cause, retry_at_us: None };

@@ -6,9 +6,9 @@
 //! probation while all others wait, and one that was blamed twice goes alone; so the next crash is blamed on few, and the one after
 //! that on one.
 
-use crate::entry::{Event, State};
+use crate::entry::State;
 use crate::history::NONE;
-use crate::input::{DeliveryKey, Effect, Turn};
+use crate::input::{Effect, Turn};
 use crate::list::Place;
 use crate::queue::Queue;
 use crate::relocate::{BROKEN, Cause};
@@ -275,10 +275,8 @@ impl Queue {
             if self.dead_letters || self.list(level).slot(place).packed.state() != State::Available {
                 continue;
             }
-            self.must(level, place, Event::Divert, turn);
-            let key = DeliveryKey { sequence, epoch: self.epoch, level };
-            self.epoch = self.epoch.wrapping_add(1);
-            self.doom(key, place, Cause::Letter { reason: Reason::BrokerCrash, detail: BROKEN.into() }, out);
+            let cause = Cause::Letter { reason: Reason::BrokerCrash, detail: BROKEN.into() };
+            self.divert(level, sequence, place, cause, turn, out);
         }
     }
 }
