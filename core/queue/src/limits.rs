@@ -134,7 +134,7 @@ impl Queue {
 
     /// Whether this entry waits because its dead-letter queue cannot take it, or is offered to it just now.
     pub fn is_doomed(&self, sequence: Sequence) -> bool {
-        self.doomed.keys().any(|(_, doomed)| *doomed == sequence)
+        (0..10).any(|level| self.doomed.contains_key(&(level, sequence)))
     }
 
     /// How many entries wait because their dead-letter queue cannot take them.

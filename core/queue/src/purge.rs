@@ -4,7 +4,6 @@
 
 use crate::entry::Event;
 use crate::input::{Effect, Turn};
-use crate::list::Place;
 use crate::queue::Queue;
 use alloc::vec::Vec;
 use packhorse_model::Sequence;
@@ -47,30 +46,11 @@ impl Queue {
 
     /// An entry below `below` that nobody holds and nobody waits for.
     fn purgeable(&mut self, below: Sequence) -> Option<(u8, Sequence)> {
-        for level in 0..10u8 {
-            let first = self.levels[usize::from(level)].as_mut().and_then(|l| l.list.first_ready(&mut 0, |_| true));
-            if let Some((sequence, _)) = first
-                && sequence < below
-            {
-                return Some((level, sequence));
-            }
+        if let Some((level, sequence, _)) = self.oldest_ready().filter(|(_, sequence, _)| *sequence < below) {
+            return Some((level, sequence));
         }
         let scheduled = self.doomed.iter().find(|((_, s), d)| *s < below && d.retry_at_us.is_some());
         let damaged = self.damaged.iter().find(|(_, s)| *s < below);
         scheduled.map(|(key, _)| *key).or(damaged.copied())
-    }
-
-    /// The ready entry with the lowest number, of whatever level.
-    pub(crate) fn oldest_ready(&mut self) -> Option<(u8, Sequence, Place)> {
-        let mut oldest: Option<(u8, Sequence, Place)> = None;
-        for level in 0..10u8 {
-            let first = self.levels[usize::from(level)].as_mut().and_then(|l| l.list.first_ready(&mut 0, |_| true));
-            if let Some((sequence, place)) = first
-                && oldest.is_none_or(|(_, before, _)| sequence < before)
-            {
-                oldest = Some((level, sequence, place));
-            }
-        }
-        oldest
     }
 }

@@ -297,6 +297,20 @@ impl Queue {
         self.levels.get(usize::from(level))?.as_ref()?.list.find(sequence)
     }
 
+    /// The ready entry with the lowest number, of whatever level.
+    pub(crate) fn oldest_ready(&mut self) -> Option<(u8, Sequence, Place)> {
+        let mut oldest: Option<(u8, Sequence, Place)> = None;
+        for level in 0..10u8 {
+            let first = self.levels[usize::from(level)].as_mut().and_then(|l| l.list.first_ready(&mut 0, |_| true));
+            if let Some((sequence, place)) = first
+                && oldest.is_none_or(|(_, before, _)| sequence < before)
+            {
+                oldest = Some((level, sequence, place));
+            }
+        }
+        oldest
+    }
+
     fn enqueue(&mut self, message: Enqueue, turn: &mut Turn<'_>) -> Sequence {
         let Enqueue { head, content, stored, overlay } = message;
         let persistent = head.persistent();
