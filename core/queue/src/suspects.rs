@@ -149,22 +149,12 @@ impl Queue {
     fn pass(&mut self, turn: &mut Turn<'_>) {
         let mut out = core::mem::take(&mut self.suspects.out);
         out.sort_unstable();
-        let mut range: Option<(Sequence, Sequence, u64)> = None;
-        for (level, sequence, given_ms) in out {
-            let place = self.find(level, sequence).expect("what a consumer holds is in its list");
-            let history = self.list(level).slot(place).packed.history;
-            if u32::from(self.histories.get(history).passed) >= PASSES {
-                continue;
-            }
-            range = match range {
-                Some((first, last, at_ms)) if last + 1 == sequence => Some((first, sequence, at_ms.max(given_ms))),
-                before => {
-                    self.push_mark(before, PASSED, turn);
-                    Some((sequence, sequence, given_ms))
-                }
-            };
-        }
-        self.push_mark(range, PASSED, turn);
+        out.retain(|(level, sequence, _)| {
+            let place = self.find(*level, *sequence).expect("what a consumer holds is in its list");
+            let history = self.list(*level).slot(place).packed.history;
+            u32::from(self.histories.get(history).passed) < PASSES
+        });
+        self.push_marks(out.into_iter().map(|(_, sequence, given_ms)| (sequence, given_ms)), PASSED, turn);
     }
 
     /// Whether a suspect that is next may go now. If not, it and all suspects that present credit could take are being marked.
@@ -224,25 +214,30 @@ impl Queue {
             self.suspects.group.extend(chosen.iter().map(|(sequence, _)| (level, *sequence)));
         }
         let at_ms = turn.broker_ms;
-        let mut range: Option<(Sequence, Sequence, u64)> = None;
-        for (sequence, history) in chosen {
-            self.histories.get_mut(history).doubt = Doubt::Marked;
-            self.hold(level, sequence, turn);
-            range = match range {
-                Some((first, last, _)) if last + 1 == sequence => Some((first, sequence, at_ms)),
+        for (sequence, history) in &chosen {
+            self.histories.get_mut(*history).doubt = Doubt::Marked;
+            self.hold(level, *sequence, turn);
+        }
+        self.push_marks(chosen.into_iter().map(|(sequence, _)| (sequence, at_ms)), 0, turn);
+    }
+
+    /// Writes that these suspects, in ascending order with the broker time of their dispatch, are marked or have passed: one operation
+    /// for each run of numbers.
+    fn push_marks(&self, suspects: impl Iterator<Item = (Sequence, u64)>, passed: u64, turn: &mut Turn<'_>) {
+        let mut run: Option<(Sequence, Sequence, u64)> = None;
+        let mut push = |(first, last, at_ms): (Sequence, Sequence, u64)| {
+            turn.batch.push(Op::ExactMark { queue: self.id, first, last, at_ms: at_ms | passed });
+        };
+        for (sequence, at_ms) in suspects {
+            run = match run {
+                Some((first, last, latest)) if last + 1 == sequence => Some((first, sequence, latest.max(at_ms))),
                 before => {
-                    self.push_mark(before, 0, turn);
+                    before.into_iter().for_each(&mut push);
                     Some((sequence, sequence, at_ms))
                 }
             };
         }
-        self.push_mark(range, 0, turn);
-    }
-
-    fn push_mark(&self, range: Option<(Sequence, Sequence, u64)>, passed: u64, turn: &mut Turn<'_>) {
-        if let Some((first, last, at_ms)) = range {
-            turn.batch.push(Op::ExactMark { queue: self.id, first, last, at_ms: at_ms | passed });
-        }
+        run.into_iter().for_each(push);
     }
 
     /// What held a suspect back is durable: from now on its mark is fresh, for a while.
