@@ -5,8 +5,8 @@
 
 use crate::memory::mix;
 use crate::{
-    Batch, Event, LargeOp, Load, LoadLarge, Loaded, LoadedBody, Op, RESERVE, Recovered, RecoveredEntry, Store, Stored,
-    Ticket,
+    Batch, Event, Figures, LargeOp, Load, LoadLarge, Loaded, LoadedBody, Op, RESERVE, Recovered, RecoveredBranch,
+    RecoveredEntry, RecoveredSession, RecoveredWork, Store, Stored, Ticket,
 };
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -16,8 +16,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use packhorse_model::{
-    Content, ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, OnFull, Overlay, QueueId, QueueLimits,
-    QueueName, QueueSettings, Reason, Sequence, ShardId,
+    ClientSession, Content, ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, OnFull, Overlay, QueueId,
+    QueueLimits, QueueName, QueueSettings, Reason, Sequence, ShardId, TxnId, Xid,
 };
 
 /// A store as the rules handle it.
@@ -136,6 +136,10 @@ struct Found {
     queues: BTreeMap<QueueId, (QueueName, QueueSettings, Sequence, Sequence)>,
     next_queue: u64,
     entries: BTreeMap<EntryKey, RecoveredEntry>,
+    parts: BTreeMap<(TxnId, QueueId), Vec<RecoveredWork>>,
+    branches: BTreeMap<Xid, RecoveredBranch>,
+    completed: Vec<(Xid, bool, u64)>,
+    sessions: BTreeMap<ClientSession, RecoveredSession>,
 }
 
 impl Found {
@@ -146,6 +150,87 @@ impl Found {
     fn sequences(&self, queue: QueueId) -> Vec<Sequence> {
         self.entries.keys().filter(|k| k.queue == queue).map(|k| k.sequence).collect()
     }
+
+    fn add(&mut self, thing: Recovered) {
+        match thing {
+            Recovered::Queue { id, name, settings, next, reserved } => {
+                self.queues.insert(id, (name, settings, next, reserved));
+            }
+            Recovered::NextQueueId(id) => self.next_queue = id.0,
+            Recovered::Entry(entry) => {
+                let same = self.entries.insert(entry.key, *entry);
+                assert!(same.is_none(), "an entry comes once");
+            }
+            Recovered::BranchOp(op) => self.parts.entry((op.txn, op.queue)).or_default().push(op.op),
+            Recovered::Branch(branch) => {
+                let same = self.branches.insert(branch.xid.clone(), *branch);
+                assert!(same.is_none(), "a branch comes once");
+            }
+            Recovered::Completed { xid, committed, at_ms } => self.completed.push((xid, committed, at_ms)),
+            Recovered::Session(session) => {
+                let same = self.sessions.insert(session.session, *session);
+                assert!(same.is_none(), "a session comes once");
+            }
+        }
+    }
+
+    /// What must be so of whatever is found.
+    fn check(&self) {
+        for (id, (.., next, reserved)) in &self.queues {
+            assert!(next < reserved, "queue {id} may draw numbers");
+            assert!(self.sequences(*id).iter().all(|s| s < next), "queue {id} draws no number twice");
+        }
+        let mut told: Vec<(TxnId, QueueId)> = Vec::new();
+        for branch in self.branches.values() {
+            for (queue, figures) in &branch.parts {
+                let part = self.parts.get(&(branch.txn, *queue)).expect("a part that has figures is told");
+                assert_eq!(figures_of(part), *figures, "figures of {}'s part in queue {queue}", branch.xid);
+                told.push((branch.txn, *queue));
+            }
+            assert!(branch.parts.is_sorted_by_key(|(queue, _)| *queue), "parts come in the order of queues");
+            assert!(branch.decided.is_none() || branch.parts.is_empty(), "what is decided has no contents");
+        }
+        assert!(self.parts.keys().all(|part| told.contains(part)), "what is told of a part is a branch's");
+        let mut held = BTreeMap::new();
+        for ((txn, queue), part) in &self.parts {
+            for work in part {
+                if let RecoveredWork::Acknowledge { sequence, .. } = *work {
+                    assert_eq!(self.entry(*queue, sequence).suspect, None, "what is held is not a suspect");
+                    assert_eq!(held.insert((queue, sequence), txn), None, "an entry is in one branch");
+                }
+            }
+        }
+        assert!(
+            self.completed.is_sorted_by_key(|(_, _, at_ms)| *at_ms),
+            "completed ones come in the order of their times"
+        );
+    }
+}
+
+fn figures_of(part: &[RecoveredWork]) -> Figures {
+    let mut figures = Figures::default();
+    for work in part {
+        match work {
+            RecoveredWork::Enqueue { content, .. } => {
+                figures.adds += 1;
+                figures.bytes += content.length();
+            }
+            RecoveredWork::Acknowledge { .. } => figures.removes += 1,
+        }
+    }
+    figures
+}
+
+/// Whose a recovered thing is, and its place in the order of recovery.
+fn kind(thing: &Recovered) -> (u8, Option<QueueId>) {
+    match thing {
+        Recovered::Queue { .. } | Recovered::NextQueueId(_) => (0, None),
+        Recovered::Entry(entry) => (1, Some(entry.key.queue)),
+        Recovered::BranchOp(op) => (2, Some(op.queue)),
+        Recovered::Branch(_) => (3, None),
+        Recovered::Completed { .. } => (4, None),
+        Recovered::Session(_) => (5, None),
+    }
 }
 
 fn recover<S: StoreUnderTest>(store: &mut S, shards: u16) -> Found {
@@ -153,31 +238,23 @@ fn recover<S: StoreUnderTest>(store: &mut S, shards: u16) -> Found {
     for shard in 0..shards {
         let mut all = Vec::new();
         while store.handle(ShardId(shard)).recover(7, &mut all) {}
-        let mut previous = None;
+        assert!(all.iter().map(|thing| kind(thing).0).is_sorted(), "each kind comes in its turn");
+        let entries: Vec<EntryKey> =
+            all.iter().filter_map(|r| if let Recovered::Entry(e) = r { Some(e.key) } else { None }).collect();
+        assert!(entries.is_sorted_by(|a, b| a < b), "a queue's entries come in ascending order");
+        let queues = found.queues.len();
+        found.queues.clear();
         for thing in all {
-            match thing {
-                Recovered::Queue { id, name, settings, next, reserved } => {
-                    assert!(previous.is_none(), "queues come before entries");
-                    let same = found.queues.insert(id, (name, settings, next, reserved));
-                    assert_eq!(same.is_some(), shard > 0, "every shard has each queue once");
-                }
-                Recovered::NextQueueId(id) => found.next_queue = id.0,
-                Recovered::BranchOp(_) | Recovered::Branch(_) | Recovered::Completed { .. } | Recovered::Session(_) => {
-                    todo!("transactions")
-                }
-                Recovered::Entry(entry) => {
-                    assert_eq!(entry.key.queue.owner(shards), ShardId(shard), "an entry is its queue's owner's");
-                    assert!(previous < Some(entry.key), "a queue's entries come in ascending order");
-                    previous = Some(entry.key);
-                    found.entries.insert(entry.key, *entry);
-                }
+            match kind(&thing) {
+                (_, Some(queue)) => assert_eq!(queue.owner(shards), ShardId(shard), "a thing is its queue's owner's"),
+                (0, None) => {}
+                (_, None) => assert_eq!(shard, 0, "what is of the whole store is told to shard 0"),
             }
+            found.add(thing);
         }
+        assert!(shard == 0 || found.queues.len() == queues, "every shard has each queue");
     }
-    for (id, (.., next, reserved)) in &found.queues {
-        assert!(next < reserved, "queue {id} may draw numbers");
-        assert!(found.sequences(*id).iter().all(|s| s < next), "queue {id} draws no number twice");
-    }
+    found.check();
     found
 }
 
@@ -674,17 +751,7 @@ pub fn recovery_comes_in_pages_queues_first<S: StoreUnderTest>(make: Make<'_, S>
             break;
         }
     }
-    let kinds: Vec<u8> = all
-        .iter()
-        .map(|r| match r {
-            Recovered::Queue { .. } | Recovered::NextQueueId(_) => 0,
-            Recovered::Entry(_) => 1,
-            Recovered::BranchOp(_) => 2,
-            Recovered::Branch(_) => 3,
-            Recovered::Completed { .. } => 4,
-            Recovered::Session(_) => 5,
-        })
-        .collect();
+    let kinds: Vec<u8> = all.iter().map(|thing| kind(thing).0).collect();
     assert!(kinds.is_sorted(), "queues come first");
     assert_eq!(kinds.iter().filter(|k| **k == 1).count(), 25);
     assert!(!store.handle(ShardId(0)).recover(4, &mut all), "nothing comes after the end");

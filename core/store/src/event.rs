@@ -8,7 +8,7 @@ use bytes::Bytes;
 use packhorse_model::{Content, EntryKey, Head, LargeId, Overlay, QueueId, QueueName, QueueSettings, Sequence, Xid};
 
 /// A request for bodies: up to `count` live entries of one queue and priority level, ascending from `from`, together at most
-/// `bytes` (but at least one).
+/// `bytes` (but at least one). What a branch in doubt holds is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// The queue.

@@ -3,15 +3,20 @@
 //!
 //! Must not know: tickets, flushes, shards.
 
-use crate::{Blame, LargeOp, Load, Loaded, LoadedBody, Op, RESERVE, Recovered, RecoveredEntry, Stored};
+mod branches;
+mod remembered;
+
+use crate::{Blame, LargeOp, Load, Loaded, LoadedBody, Op, RESERVE, Recovered, RecoveredEntry, Remember, Stored};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use branches::Branches;
 use bytes::Bytes;
 use core::ops::Bound::{Excluded, Unbounded};
 use packhorse_model::{
     Content, EntryKey, Head, LargeId, Overlay, QueueId, QueueName, QueueSettings, Resident, Sequence,
 };
+use remembered::Remembered;
 
 #[derive(Clone, Debug)]
 struct Entry {
@@ -22,6 +27,8 @@ struct Entry {
     attempts: u32,
     overlay: Option<Box<Overlay>>,
     suspect: Option<Suspect>,
+    /// A branch in doubt removes it. It is not to be loaded, and its numbers are exact: marks do not touch it.
+    held: bool,
 }
 
 /// An entry that may have been with a consumer when the process died.
@@ -61,11 +68,30 @@ pub(crate) struct Image {
     queues: BTreeMap<QueueId, Queue>,
     next_queue: u64,
     files: BTreeMap<LargeId, File>,
+    branches: Branches,
+    remembered: Remembered,
+}
+
+impl Stuff {
+    /// As a start tells it: not in memory.
+    fn recovered(&self) -> Content {
+        match self {
+            Stuff::Bytes(bytes) => Content::Body(Resident { buffer: 0, offset: 0, length: bytes.len() as u32 }),
+            Stuff::Large { id, length } => Content::Large { id: *id, length: *length },
+        }
+    }
 }
 
 impl Entry {
+    fn new(head: Head, content: Stuff, volatile: bool) -> Entry {
+        Entry { head, content, volatile, deliveries: 0, attempts: 0, overlay: None, suspect: None, held: false }
+    }
+
     /// The process has ended. `marked`: it lies in a range from which something may have been dispatched.
     fn survive(&mut self, marked: bool, crashed_ms: Option<u64>) {
+        if self.held {
+            return;
+        }
         // Suspects are never dispatched under the mark of a range.
         let delivered = self.suspect.map_or(marked, |s| s.marked_ms.is_some());
         self.deliveries = self.deliveries.saturating_add(u32::from(delivered));
@@ -81,6 +107,11 @@ impl Entry {
 }
 
 impl Image {
+    /// Of a new store that remembers so much.
+    pub(crate) fn new(remember: Remember) -> Image {
+        Image { remembered: Remembered::new(remember), ..Image::default() }
+    }
+
     /// Applies one batch.
     pub(crate) fn apply(&mut self, ops: &[Op], pieces: &[Bytes]) {
         for op in ops {
@@ -91,38 +122,21 @@ impl Image {
     fn apply_one(&mut self, op: &Op, pieces: &[Bytes]) {
         match op {
             Op::Enqueue { queue, sequence, head, content, volatile } => {
-                let content = match *content {
-                    Stored::Body(b) => {
-                        let (from, to) = (b.offset as usize, (b.offset + b.length) as usize);
-                        Stuff::Bytes(pieces[b.piece as usize].slice(from..to))
-                    }
-                    Stored::Large { id, length } => {
-                        let file = self.files.get(&id);
-                        assert!(
-                            file.is_some_and(|f| f.synced && f.bytes.len() as u64 == length),
-                            "an Enqueue refers to a file that is whole and synced"
-                        );
-                        Stuff::Large { id, length }
-                    }
-                };
-                let (head, volatile) = (*head, *volatile);
-                let entry = Entry { head, content, volatile, deliveries: 0, attempts: 0, overlay: None, suspect: None };
-                if let Some(q) = self.queues.get_mut(queue) {
-                    let before = q.entries.insert(*sequence, entry);
-                    assert!(before.is_none(), "a number is drawn once");
-                }
+                let entry = Entry::new(*head, self.stuff(*content, pieces), *volatile);
+                self.insert(*queue, *sequence, entry);
             }
             Op::Acknowledge { queue, first, last } => {
-                if let Some(q) = self.queues.get_mut(queue) {
-                    while let Some((&sequence, _)) = q.entries.range(*first..=*last).next() {
-                        if let Some(Entry { content: Stuff::Large { id, .. }, .. }) = q.entries.remove(&sequence) {
-                            self.files.remove(&id);
-                        }
-                    }
+                while let Some(q) = self.queues.get_mut(queue)
+                    && let Some((&sequence, _)) = q.entries.range(*first..=*last).next()
+                    && let Some(entry) = q.entries.remove(&sequence)
+                {
+                    assert!(!entry.held, "what a branch in doubt removes is nobody else's");
+                    self.drop_content(&entry.content);
                 }
             }
             Op::Redeliver { entry, deliveries, attempts, overlay } => {
                 if let Some(e) = self.entry(entry) {
+                    assert!(!e.held, "what a branch in doubt removes is nobody else's");
                     (e.deliveries, e.attempts, e.suspect) = (*deliveries, *attempts, None);
                     if overlay.is_some() {
                         e.overlay.clone_from(overlay);
@@ -131,7 +145,8 @@ impl Image {
             }
             Op::Relocate { from, to, head, deliveries, attempts, overlay } => {
                 let moved = self.queues.get_mut(&from.queue).and_then(|q| q.entries.remove(&from.sequence));
-                if let (Some(moved), Some(q)) = (moved, self.queues.get_mut(&to.queue)) {
+                if let Some(moved) = moved {
+                    assert!(!moved.held, "what a branch in doubt removes is nobody else's");
                     let entry = Entry {
                         head: *head,
                         deliveries: *deliveries,
@@ -140,8 +155,7 @@ impl Image {
                         suspect: None,
                         ..moved
                     };
-                    let before = q.entries.insert(to.sequence, entry);
-                    assert!(before.is_none(), "a number is drawn once");
+                    self.insert(to.queue, to.sequence, entry);
                 }
             }
             Op::DispatchMark { queue, first, count } => {
@@ -177,15 +191,52 @@ impl Image {
             }
             Op::QueueDelete { id } => {
                 self.queues.remove(id);
+                self.branches.delete(*id);
             }
             Op::Reserve { queue, up_to } => {
                 if let Some(q) = self.queues.get_mut(queue) {
                     q.reserved = q.reserved.max(*up_to);
                 }
             }
-            Op::TxOps(_) | Op::Commit(_) | Op::Prepare(_) | Op::Decide(_) | Op::Heuristic(_) | Op::Forget { .. } => {
-                todo!("transactions")
+            Op::TxOps(ops) => self.tx_ops(ops, pieces),
+            Op::Commit(commit) => self.commit(commit, pieces),
+            Op::Prepare(prepare) => self.prepare(prepare, pieces),
+            Op::Decide(decide) => self.decide(decide),
+            Op::Heuristic(heuristic) => self.heuristic(heuristic),
+            Op::Forget { xid } => self.forget(xid),
+        }
+    }
+
+    /// What an operation's content is.
+    fn stuff(&self, content: Stored, pieces: &[Bytes]) -> Stuff {
+        match content {
+            Stored::Body(b) => {
+                let (from, to) = (b.offset as usize, (b.offset + b.length) as usize);
+                Stuff::Bytes(pieces[b.piece as usize].slice(from..to))
             }
+            Stored::Large { id, length } => {
+                let file = self.files.get(&id);
+                assert!(
+                    file.is_some_and(|f| f.synced && f.bytes.len() as u64 == length),
+                    "an Enqueue refers to a file that is whole and synced"
+                );
+                Stuff::Large { id, length }
+            }
+        }
+    }
+
+    /// An entry enters a queue, if that is there.
+    fn insert(&mut self, queue: QueueId, sequence: Sequence, entry: Entry) {
+        if let Some(q) = self.queues.get_mut(&queue) {
+            let before = q.entries.insert(sequence, entry);
+            assert!(before.is_none(), "a number is drawn once");
+        }
+    }
+
+    /// A message is gone, and its file with it.
+    fn drop_content(&mut self, content: &Stuff) {
+        if let Stuff::Large { id, .. } = content {
+            self.files.remove(id);
         }
     }
 
@@ -235,9 +286,9 @@ impl Image {
         self.files.retain(|_, file| !file.bytes.is_empty());
     }
 
-    /// What a crash at this broker time or a stop in order (`None`) leaves for the next start, with that start's jump of the
-    /// numbers.
-    pub(crate) fn start(&mut self, crashed_ms: Option<u64>) {
+    /// What a crash at this broker time or a stop in order (`None`) leaves for the next start, which comes at this broker time,
+    /// with its jump of the numbers.
+    pub(crate) fn start(&mut self, crashed_ms: Option<u64>, started_ms: u64) {
         for queue in self.queues.values_mut() {
             queue.entries.retain(|_, e| !e.volatile);
             let marks = core::mem::take(&mut queue.marks);
@@ -248,13 +299,14 @@ impl Image {
             queue.next = queue.reserved;
             queue.reserved += RESERVE;
         }
+        self.start_branches();
+        self.remembered.expire(started_ms);
         let entries = self.queues.values().flat_map(|q| q.entries.values());
-        let used: BTreeSet<LargeId> = entries
-            .filter_map(|e| match e.content {
-                Stuff::Large { id, .. } => Some(id),
-                Stuff::Bytes(_) => None,
-            })
-            .collect();
+        let entries = entries.filter_map(|e| match e.content {
+            Stuff::Large { id, .. } => Some(id),
+            Stuff::Bytes(_) => None,
+        });
+        let used: BTreeSet<LargeId> = entries.chain(self.branches.files()).collect();
         self.files.retain(|id, _| used.contains(id));
     }
 
@@ -284,12 +336,7 @@ impl Image {
                 return Some(RecoveredEntry {
                     key: EntryKey { queue: *id, sequence: *sequence },
                     head: e.head,
-                    content: match &e.content {
-                        Stuff::Bytes(bytes) => {
-                            Content::Body(Resident { buffer: 0, offset: 0, length: bytes.len() as u32 })
-                        }
-                        Stuff::Large { id, length } => Content::Large { id: *id, length: *length },
-                    },
+                    content: e.content.recovered(),
                     deliveries: e.deliveries,
                     attempts: e.attempts,
                     suspect: e.suspect.map(|s| s.blame),
@@ -300,13 +347,23 @@ impl Image {
         None
     }
 
-    /// Bodies of one level. Large messages are left out: they have no body here.
+    /// Branches that are completed and remembered, in the order of their times.
+    pub(crate) fn recover_completed(&self) -> impl Iterator<Item = Recovered> {
+        self.remembered.recover_completed()
+    }
+
+    /// Clients' sessions.
+    pub(crate) fn recover_sessions(&self) -> impl Iterator<Item = Recovered> {
+        self.remembered.recover_sessions()
+    }
+
+    /// Bodies of one level. What is held is left out: nobody gets it before it comes back. Large messages are left out: they have no body here.
     pub(crate) fn load(&self, load: Load) -> Loaded {
         let mut buffer = Vec::new();
         let mut bodies = Vec::new();
         let entries = self.queues.get(&load.queue).map(|q| q.entries.range(load.from..));
         for (sequence, entry) in entries.into_iter().flatten() {
-            if entry.head.level() != load.level {
+            if entry.head.level() != load.level || entry.held {
                 continue;
             }
             let Stuff::Bytes(bytes) = &entry.content else { continue };

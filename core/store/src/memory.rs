@@ -5,7 +5,7 @@
 #![expect(clippy::disallowed_types, reason = "the handles of all shards and the test share one store, on one thread")]
 
 use crate::image::Image;
-use crate::{Batch, Event, Failure, LargeOp, Load, LoadLarge, Op, Recovered, Store, StoreStatus, Ticket};
+use crate::{Batch, Event, Failure, LargeOp, Load, LoadLarge, Op, Recovered, Remember, Store, StoreStatus, Ticket};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::rc::Rc;
@@ -41,6 +41,17 @@ struct Shard {
 enum Cursor {
     Queues(usize),
     Entries(Option<EntryKey>),
+    /// What is there of transactions: of which kind, and how many of it were told.
+    Transactions(Kind, usize),
+}
+
+/// In the order in which they are told.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Ops,
+    Branches,
+    Completed,
+    Sessions,
 }
 
 #[derive(Debug)]
@@ -74,8 +85,13 @@ impl Memory {
     /// A new store without any queue, at its first start, for this many shards. `auto`: what is submitted is durable at
     /// once; otherwise [`Memory::flush`] makes it so.
     pub fn new(shards: u16, auto: bool) -> Memory {
-        let mut image = Image::default();
-        image.start(None);
+        Memory::remembering(shards, auto, Remember::default())
+    }
+
+    /// The same, and it remembers so much of what is completed.
+    pub fn remembering(shards: u16, auto: bool, remember: Remember) -> Memory {
+        let mut image = Image::new(remember);
+        image.start(None, 0);
         Memory::over(image, shards, auto, 1, 0)
     }
 
@@ -162,7 +178,7 @@ impl Memory {
         for waiting in kept {
             image.apply(&waiting.ops, &waiting.pieces);
         }
-        image.start(crashed_ms);
+        image.start(crashed_ms, world.now_ms);
         Memory::over(image, shards, world.auto, world.run + 1, world.now_ms)
     }
 
@@ -286,11 +302,32 @@ impl Store for MemoryStore {
                         out.push(Recovered::Entry(Box::new(entry)));
                         Cursor::Entries(Some(key))
                     }
-                    None => {
-                        more = false;
-                        cursor
-                    }
+                    None => Cursor::Transactions(Kind::Ops, 0),
                 },
+                Cursor::Transactions(kind, at) => {
+                    let before = out.len();
+                    let room = end - before;
+                    match kind {
+                        Kind::Ops => out.extend(world.image.recover_ops(owned).skip(at).take(room)),
+                        Kind::Branches => out.extend(world.image.recover_branches().skip(at).take(room)),
+                        Kind::Completed => out.extend(world.image.recover_completed().skip(at).take(room)),
+                        Kind::Sessions => out.extend(world.image.recover_sessions().skip(at).take(room)),
+                    }
+                    let next = match kind {
+                        // The others are for shard 0 only.
+                        Kind::Ops if self.shard == 0 => Some(Kind::Branches),
+                        Kind::Branches => Some(Kind::Completed),
+                        Kind::Completed => Some(Kind::Sessions),
+                        Kind::Ops | Kind::Sessions => None,
+                    };
+                    match (out.len() - before, next) {
+                        (0, Some(next)) => Cursor::Transactions(next, 0),
+                        (told, _) => {
+                            more = told > 0;
+                            Cursor::Transactions(kind, at + told)
+                        }
+                    }
+                }
             };
         }
         world.shards[self.shard].recovered = Some(cursor);

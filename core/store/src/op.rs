@@ -120,7 +120,8 @@ pub enum Op {
         /// All settings.
         settings: QueueSettings,
     },
-    /// A queue and all its entries are gone.
+    /// A queue and all its entries are gone, and parts of transactions in it. A branch in doubt stays, without its part there; that
+    /// should have been rolled back by force before ([`crate::HeuristicOutcome::PartRolledBack`]), for only then it is known as lost.
     QueueDelete {
         /// The queue.
         id: QueueId,

@@ -42,7 +42,7 @@ pub struct Ahead {
     pub records: u32,
     /// Operations in them.
     pub ops: u64,
-    /// Bytes of bodies in them.
+    /// Bytes of bodies in them; a large message has none.
     pub bytes: u64,
 }
 
@@ -81,6 +81,8 @@ impl TxnPart {
 }
 
 /// Operations of a part that go ahead. Kept under the transaction until a record names it, or a start, which drops what none names.
+/// They mean nothing before: an entry that they remove is like any other. In a queue that is not there, here as in the records below,
+/// a part is nothing: the queue was deleted meanwhile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TxOps {
     /// The transaction.
@@ -119,7 +121,9 @@ pub struct Figures {
     pub bytes: u64,
 }
 
-/// The branch is in doubt: its bodies are kept, what it removes stays and is not ready.
+/// The branch is in doubt: its bodies are kept, what it removes is *held*. A held entry stays, is no suspect any more, is not touched by
+/// marks, and is not loaded. It is acknowledged when the branch commits, and when it rolls back it comes back with the numbers that
+/// the operation names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prepare {
     /// The transaction.
@@ -209,13 +213,13 @@ pub struct RecoveredBranch {
     pub wall_ms: i64,
     /// Broker time of the prepare, ms.
     pub at_ms: u64,
-    /// Parts in doubt, as far as they survived.
+    /// Parts in doubt, as far as they survived; none of which nothing did.
     pub parts: Vec<(QueueId, Figures)>,
     /// Parts that an operator rolled back.
     pub lost: Vec<LostPart>,
-    /// Operations of messages that are not persistent: they did not survive.
+    /// Operations of messages that are not persistent: they did not survive. As at the prepare, whatever became of parts since.
     pub volatile: u64,
-    /// An operator's decision.
+    /// An operator's decision of the whole: never [`HeuristicOutcome::PartRolledBack`], for which see `lost`.
     pub decided: Option<Box<Heuristic>>,
 }
 
@@ -266,7 +270,12 @@ pub struct RecoveredSession {
     pub used_ms: u64,
 }
 
-/// How much a store remembers of what is completed. It never remembers what the home of a transaction has forgotten.
+/// How much a store remembers of what is completed. Of branches it never remembers what the home of transactions has forgotten.
+///
+/// What is as old as the bound, by the time of a record before it adds something to remember or by that of a start, is forgotten. Beyond the
+/// count those with the lowest times go first: of branches with the same time the one whose record came first, of sessions that with the
+/// lowest name. A session that is not known begins with its first number as its floor, before which nothing is said: it may have
+/// been forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remember {
     /// How long the outcome of a completed branch is remembered, ms of broker time.

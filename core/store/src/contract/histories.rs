@@ -4,6 +4,7 @@ use super::{Build, Found, Make, StoreUnderTest, bodies, dead_letter, head, overl
 use crate::image::Image;
 use crate::memory::mix;
 use crate::{Load, Op, Recovered, Ticket};
+use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -44,7 +45,7 @@ fn history<S: StoreUnderTest>(make: Make<'_, S>, seed: u64) {
     let mut store = make(SHARDS);
     recover(&mut store, SHARDS);
     let mut image = Image::default();
-    image.start(None);
+    image.start(None, 0);
     let mut build = Build::default();
     for (n, name) in ["a", "b", "c", "d", "e", "f"].into_iter().enumerate() {
         // Ids are drawn ascending.
@@ -97,7 +98,7 @@ fn history<S: StoreUnderTest>(make: Make<'_, S>, seed: u64) {
             }
         }
         // Exact marks are young at whatever time the crash comes.
-        image.start((!orderly).then_some(0));
+        image.start((!orderly).then_some(0), store.handle(ShardId(0)).started_at_ms());
         let expected = facts(&image);
         assert_eq!(found, expected, "seed {seed} run {run}, kept {kept:?}");
         for id in QUEUES.iter().flatten() {
@@ -169,23 +170,13 @@ fn batch(dice: &mut Dice, shard: usize, next: &mut [[Sequence; 3]; 2], alive: &m
 /// What a start over this image finds.
 fn facts(image: &Image) -> Found {
     let mut found = Found::default();
-    for thing in image.recover_queues() {
-        match thing {
-            Recovered::Queue { id, name, settings, next, reserved } => {
-                found.queues.insert(id, (name, settings, next, reserved));
-            }
-            Recovered::NextQueueId(id) => found.next_queue = id.0,
-            Recovered::Entry(_)
-            | Recovered::BranchOp(_)
-            | Recovered::Branch(_)
-            | Recovered::Completed { .. }
-            | Recovered::Session(_) => unreachable!("an image tells queues here"),
-        }
-    }
+    let things = image.recover_queues().into_iter().chain(image.recover_ops(|_| true));
+    let things = things.chain(image.recover_branches()).chain(image.recover_completed());
+    things.chain(image.recover_sessions()).for_each(|thing| found.add(thing));
     let mut after = None;
     while let Some(entry) = image.recover_after(after, |id| id.owner(SHARDS) <= ShardId(SHARDS)) {
         after = Some(entry.key);
-        found.entries.insert(entry.key, entry);
+        found.add(Recovered::Entry(Box::new(entry)));
     }
     found
 }
