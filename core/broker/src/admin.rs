@@ -1,8 +1,13 @@
 //! Commands of operators and their answers, without any protocol's words. `shell/http` renders them.
 
-use packhorse_model::{QueueId, QueueLimits, QueueSettings};
+mod transactions;
+
+pub use transactions::{By, TxAct, TxAdd, TxContents, TxCursor, TxFigures, TxLost, TxPage, TxPart, TxRemove, TxReport};
+
+use packhorse_model::{QueueId, QueueLimits, QueueSettings, TxnId, Xid};
 use packhorse_queue::Limit;
 use packhorse_store::StoreStatus;
+use packhorse_txn::state::State;
 
 /// A command. Those for one queue may be given to any shard; those marked "per shard" answer for one shard only and are
 /// to be given to each, the answers merged.
@@ -35,6 +40,8 @@ pub enum Command {
         name: String,
         /// Even when it holds messages or has consumers.
         force: bool,
+        /// Who forces it, and why: needed if branches in doubt have work in it, for that is rolled back.
+        by: Option<By>,
     },
     /// Removes all messages that nobody holds and that are there when the command is carried out. Answered by
     /// [`Reply::Purged`] when durable.
@@ -58,6 +65,47 @@ pub enum Command {
         name: String,
         /// Its limits from now on.
         limits: QueueLimits,
+    },
+    /// Branches in the order of their xids; to shard 0, their home. Answered by [`Reply::Transactions`].
+    TxList {
+        /// Only those after this one.
+        after: Option<Xid>,
+        /// Only those in one of these states; none given: all.
+        states: Vec<State>,
+        /// At most so many.
+        limit: usize,
+    },
+    /// Open local transactions of this shard (per shard). Answered by [`Reply::Transactions`]; there are more than the
+    /// answer has if it has `limit` of them.
+    TxLocals {
+        /// At most so many.
+        limit: usize,
+    },
+    /// One branch; to shard 0. Answered by [`Reply::Transaction`].
+    TxShow {
+        /// Its name.
+        xid: Xid,
+    },
+    /// What a transaction adds to a queue and removes from it, message by message. Answered by [`Reply::TxContents`].
+    TxPart {
+        /// The transaction.
+        txn: TxnId,
+        /// The queue.
+        queue: QueueId,
+        /// Only what is after this.
+        after: Option<TxCursor>,
+        /// At most so many messages.
+        limit: usize,
+    },
+    /// An operator decides a branch in doubt, or has what was decided forgotten; to shard 0. Answered by [`Reply::Decided`] when
+    /// durable.
+    TxDecide {
+        /// The branch.
+        xid: Xid,
+        /// What.
+        act: TxAct,
+        /// Who and why; a reason may be empty only with [`TxAct::Forget`].
+        by: By,
     },
 }
 
@@ -120,6 +168,17 @@ pub enum Reply {
     Changed {
         /// The queue as it is now.
         queue: Box<QueueReport>,
+    },
+    /// A page of branches, or local transactions.
+    Transactions(TxPage),
+    /// One branch.
+    Transaction(Box<TxReport>),
+    /// A page of what a transaction has in a queue.
+    TxContents(TxContents),
+    /// A branch is decided, or forgotten.
+    Decided {
+        /// The branch as it is now; `None`: it is forgotten.
+        branch: Option<Box<TxReport>>,
     },
     /// It was not done.
     Refused(Refusal),
@@ -260,6 +319,8 @@ pub struct ShardReport {
     pub memory_bytes: u64,
     /// The store's figures; the store is shared, so these are the node's already.
     pub store: StoreStatus,
+    /// Transactions at home here.
+    pub transactions: TxFigures,
     /// Alarms.
     pub alarms: Vec<Alarm>,
 }

@@ -1,5 +1,6 @@
 //! The broker's settings, as values. Files, flags and environment are `shell/runtime`'s.
 
+use packhorse_model::{BrokerId, ShardId};
 use std::fmt;
 
 /// Limits and defaults of a node (`spec/operate.md`, "Names and limits"). All sizes in bytes, times in ms.
@@ -41,6 +42,65 @@ pub struct Config {
     pub dead_letter_queue: String,
     /// Whether attaching to a name creates the queue.
     pub auto_create: bool,
+    /// Of transactions.
+    pub transactions: TransactionConfig,
+}
+
+/// How much transactions may take, and how long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransactionConfig {
+    /// Bytes staged in one transaction.
+    pub max_staged_bytes: u64,
+    /// Open transactions per connection, local ones and branches.
+    pub max_open_per_connection: u32,
+    /// Branches in all, those in doubt too.
+    pub max_branches: u32,
+    /// Timeout of a local transaction; 0 = none.
+    pub local_timeout_ms: u64,
+    /// Timeout of a branch that asks for none, until it is prepared; 0 = none.
+    pub branch_timeout_ms: u64,
+    /// The longest timeout that a branch may ask for; 0 = as asked.
+    pub max_branch_timeout_ms: u64,
+    /// How long the outcome of a completed branch is remembered.
+    pub remember_ms: u64,
+    /// How many outcomes are remembered.
+    pub max_remembered: u32,
+    /// A branch that is in doubt for longer raises an alarm; 0 = never.
+    pub in_doubt_alarm_ms: u64,
+}
+
+impl Default for TransactionConfig {
+    fn default() -> TransactionConfig {
+        TransactionConfig {
+            max_staged_bytes: 2 << 30,
+            max_open_per_connection: 1_000,
+            max_branches: 100_000,
+            local_timeout_ms: 0,
+            branch_timeout_ms: 300_000,
+            max_branch_timeout_ms: 0,
+            remember_ms: 600_000,
+            max_remembered: 100_000,
+            in_doubt_alarm_ms: 3_600_000,
+        }
+    }
+}
+
+impl TransactionConfig {
+    /// As the home of a shard's transactions has them.
+    #[must_use]
+    pub fn home(&self, shard: ShardId, run: u64, broker: BrokerId) -> packhorse_txn::Config {
+        packhorse_txn::Config {
+            open_per_connection_max: self.max_open_per_connection,
+            staged_bytes_max: self.max_staged_bytes,
+            branches_max: self.max_branches,
+            branch_timeout_ms: self.branch_timeout_ms,
+            branch_timeout_max_ms: self.max_branch_timeout_ms,
+            local_timeout_ms: self.local_timeout_ms,
+            memory_ms: self.remember_ms,
+            memory_max: self.max_remembered,
+            ..packhorse_txn::Config::new(shard, run, broker)
+        }
+    }
 }
 
 impl Default for Config {
@@ -64,6 +124,7 @@ impl Default for Config {
             delivery_limit: 10,
             dead_letter_queue: "DLQ".into(),
             auto_create: true,
+            transactions: TransactionConfig::default(),
         }
     }
 }
@@ -119,6 +180,17 @@ impl Config {
             value: self.dead_letter_queue.clone(),
             rule: e.to_string(),
         })?;
+        let tx = &self.transactions;
+        let day_ms = 86_400_000;
+        bound("transactions.max_staged_bytes", tx.max_staged_bytes, 64 << 10, 1 << 40)?;
+        bound("transactions.max_open_per_connection", u64::from(tx.max_open_per_connection), 1, 1 << 20)?;
+        bound("transactions.max_branches", u64::from(tx.max_branches), 1, 1 << 24)?;
+        bound("transactions.local_timeout_ms", tx.local_timeout_ms, 0, 365 * day_ms)?;
+        bound("transactions.branch_timeout_ms", tx.branch_timeout_ms, 0, 365 * day_ms)?;
+        bound("transactions.max_branch_timeout_ms", tx.max_branch_timeout_ms, 0, 365 * day_ms)?;
+        bound("transactions.remember_ms", tx.remember_ms, 1_000, 7 * day_ms)?;
+        bound("transactions.max_remembered", u64::from(tx.max_remembered), 1, 1 << 24)?;
+        bound("transactions.in_doubt_alarm_ms", tx.in_doubt_alarm_ms, 0, 365 * day_ms)?;
         Ok(())
     }
 }

@@ -18,11 +18,13 @@ mod shard;
 mod topology;
 
 pub use admin::{
-    Alarm, Command, Counters, ListPage, QueuePatch, QueueReport, Refusal, RefusalKind, Reply, ShardReport,
+    Alarm, By, Command, Counters, ListPage, QueuePatch, QueueReport, Refusal, RefusalKind, Reply, ShardReport, TxAct,
+    TxAdd, TxContents, TxCursor, TxFigures, TxLost, TxPage, TxPart, TxRemove, TxReport,
 };
-pub use config::{Config, ConfigError};
+pub use config::{Config, ConfigError, TransactionConfig};
 pub use io::{Effect, Endpoint, Input, Level, Lost, Mail};
 pub use node::Node;
 pub use packhorse_model::{OnFull, QueueLimits};
 pub use packhorse_queue::Limit;
+pub use packhorse_txn::state::State as TxState;
 pub use shard::{Recovery, Shard};

@@ -8,7 +8,7 @@ use crate::frontend::amqp10::Connection;
 use crate::io::{Effect, Input, Level, Lost, Mail};
 use crate::mail::{Answer, Body, LinkRef, Request};
 use crate::queues::Queues;
-use crate::{Alarm, Command, Config, Counters, Reply, ShardReport};
+use crate::{Alarm, Command, Config, Counters, Reply, ShardReport, TxFigures};
 use packhorse_model::{ConnectionId, Map, Now, Seed, ShardId};
 use packhorse_store::{Event, Recovered, Store};
 use std::cmp::Reverse;
@@ -546,6 +546,7 @@ impl<S: Store> Shard<S> {
             totals,
             memory_bytes: self.queues.ring.bytes(),
             store: self.store.status(),
+            transactions: TxFigures::default(),
             alarms,
         }
     }

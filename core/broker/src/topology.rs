@@ -2,7 +2,7 @@
 //! their batch; when it is durable every shard learns of it by mail, the owner first, so that no request meets an owner that
 //! does not know its queue. Operators' commands (`admin.rs`) are carried out here too.
 
-use crate::admin::{Command, ListPage, QueuePatch, QueueReport, Refusal, RefusalKind, Reply};
+use crate::admin::{By, Command, ListPage, QueuePatch, QueueReport, Refusal, RefusalKind, Reply};
 use crate::io::{Effect, Level};
 use crate::mail::{Answer, Body, LinkRef, ReportAs};
 use crate::queues::{Due, Queues};
@@ -236,10 +236,15 @@ impl Queues {
                 None => self.reply(id, not_found(&name)),
             },
             Command::QueuePut { name, patch } => self.put(id, &name, &patch),
-            Command::QueueDelete { name, force } => self.delete(id, &name, force),
+            Command::QueueDelete { name, force, by } => self.delete(id, &name, force, by),
             Command::QueuePurge { .. } | Command::QueueMove { .. } | Command::QueueChange { .. } => {
                 self.long_command(id, command);
             }
+            Command::TxList { .. }
+            | Command::TxLocals { .. }
+            | Command::TxShow { .. }
+            | Command::TxPart { .. }
+            | Command::TxDecide { .. } => todo!("commands about transactions"),
         }
     }
 
@@ -329,13 +334,13 @@ impl Queues {
         }
     }
 
-    fn delete(&mut self, id: u64, name: &str, force: bool) {
+    fn delete(&mut self, id: u64, name: &str, force: bool, by: Option<By>) {
         let Some(known) = self.directory.by_name(name).cloned() else {
             self.reply(id, not_found(name));
             return;
         };
         if known.owner != self.shard {
-            self.mail(known.owner, Body::Admin { id, command: Command::QueueDelete { name: name.into(), force } });
+            self.mail(known.owner, Body::Admin { id, command: Command::QueueDelete { name: name.into(), force, by } });
             return;
         }
         let Some(slot) = self.slot(known.id) else {

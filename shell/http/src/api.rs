@@ -275,7 +275,7 @@ async fn delete_queue(State(app): Shared, path: Name, Query(query): Parameters) 
         Some(other) => return Err(Problem::bad("invalid-parameter", format!("force={other}: must be true or false"))),
     };
     ready(&app)?;
-    match app.gateway.ask(ShardId(0), Command::QueueDelete { name: name.clone(), force }).await? {
+    match app.gateway.ask(ShardId(0), Command::QueueDelete { name: name.clone(), force, by: None }).await? {
         Reply::Deleted { messages } => Ok(Json(Deleted { name, messages })),
         other => Err(refusal(other)),
     }

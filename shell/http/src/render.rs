@@ -170,6 +170,7 @@ pub(crate) fn sum(reports: Vec<ShardReport>) -> ShardReport {
         all.memory_bytes += report.memory_bytes;
         all.totals.add(&report.totals);
         all.store = report.store;
+        all.transactions.add(&report.transactions);
         for alarm in report.alarms {
             if !all.alarms.contains(&alarm) {
                 all.alarms.push(alarm);

@@ -52,7 +52,7 @@ fn play(shard: ShardId, command: Command) -> Reply {
             queue.settings.dead_letter = patch.dead_letter.and_then(|n| QueueName::new(&n).ok());
             Reply::Created { queue: Box::new(queue), new: true }
         }
-        Command::QueueDelete { name, force: true } if name == "q1" => Reply::Deleted { messages: 7 },
+        Command::QueueDelete { name, force: true, .. } if name == "q1" => Reply::Deleted { messages: 7 },
         Command::QueueDelete { name, .. } => not_found(&name),
         other => panic!("nobody asks for {other:?} yet"),
     }

@@ -11,7 +11,7 @@ fn refusal(reply: Reply) -> Refusal {
 }
 
 fn delete(world: &mut World, name: &str, force: bool) -> Reply {
-    world.ask(Command::QueueDelete { name: name.into(), force })
+    world.ask(Command::QueueDelete { name: name.into(), force, by: None })
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn deleting_ends_the_links_and_waits_for_its_record() {
         }
         world.run();
         world.hold_store();
-        let id = world.command(0, Command::QueueDelete { name: "q".into(), force: true });
+        let id = world.command(0, Command::QueueDelete { name: "q".into(), force: true, by: None });
         world.run();
         assert!(world.reply(id).is_none());
         world.free_store();
@@ -208,7 +208,7 @@ fn deleting_while_messages_and_attaches_are_under_way_answers_everybody() {
         world.hold_store();
         world[c].send(s, number(1));
         world.run();
-        let id = world.command(0, Command::QueueDelete { name: "q".into(), force: true });
+        let id = world.command(0, Command::QueueDelete { name: "q".into(), force: true, by: None });
         world.turn();
         world[c].send(s, number(2));
         let d = world.client("d");

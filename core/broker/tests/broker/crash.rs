@@ -141,7 +141,7 @@ fn ids_of_queues_and_numbers_of_entries_are_not_used_again() {
         world[c].send(s, number(1));
         world.run();
         let before = world.queue("q").id;
-        world.ask(packhorse_broker::Command::QueueDelete { name: "q".into(), force: true });
+        world.ask(packhorse_broker::Command::QueueDelete { name: "q".into(), force: true, by: None });
         world.restart();
         world.declare("q");
         let after = world.queue("q").id;

@@ -240,7 +240,7 @@ fn without_room_it_waits_here_and_so_does_the_reply() {
         world[c].send(0, number(1));
         world.run();
         world.hold_store();
-        let delete = world.command(0, Command::QueueDelete { name: "DLQ".into(), force: true });
+        let delete = world.command(0, Command::QueueDelete { name: "DLQ".into(), force: true, by: None });
         world.run();
         world[c].decide(1, 0, Some(DeliveryState::Rejected(Default::default())), false);
         world.run();
@@ -267,7 +267,7 @@ fn deleting_the_source_answers_whoever_waits() {
         world.hold_store();
         world[c].decide(1, 0, Some(DeliveryState::Rejected(Default::default())), false);
         world.run();
-        world.command(0, Command::QueueDelete { name: "q".into(), force: true });
+        world.command(0, Command::QueueDelete { name: "q".into(), force: true, by: None });
         world.run();
         world[c].close();
         world.run();

@@ -347,7 +347,7 @@ fn one_whose_queue_is_deleted_before_it_is_safe_leaves_no_file() {
             world.run();
             assert_eq!(world.memory.large_files(), 1);
             let shard = usize::from(world.queue("q").shard);
-            let delete = world.command(shard, Command::QueueDelete { name: "q".into(), force: true });
+            let delete = world.command(shard, Command::QueueDelete { name: "q".into(), force: true, by: None });
             world.run();
             world.free_store();
             world.run();

@@ -215,7 +215,7 @@ fn a_move_is_answered_once_when_a_queue_goes_or_the_broker_stops_and_nothing_is_
                     world.stop();
                     None
                 } else {
-                    Some(world.command(0, Command::QueueDelete { name: victim.into(), force: true }))
+                    Some(world.command(0, Command::QueueDelete { name: victim.into(), force: true, by: None }))
                 };
                 world.run();
                 if let Some(gone) = gone {

@@ -61,7 +61,7 @@ fn a_purge_is_answered_once_when_its_queue_goes_or_the_broker_stops() {
         world.fill("q", 0..6000);
         let id = world.command(0, purge("q"));
         world.turn();
-        let gone = world.command(0, Command::QueueDelete { name: "q".into(), force: true });
+        let gone = world.command(0, Command::QueueDelete { name: "q".into(), force: true, by: None });
         world.run();
         assert!(matches!(world.reply(gone), Some(Reply::Deleted { .. })));
         match world.reply(id) {

@@ -180,7 +180,7 @@ impl World {
         let name = name.to_owned();
         let command = match what {
             What::Purge => Command::QueuePurge { name },
-            What::Delete => Command::QueueDelete { name, force: draw.chance(85) },
+            What::Delete => Command::QueueDelete { name, force: draw.chance(85), by: None },
             What::Move(to) => {
                 let limit = [1, 5, 30, 300, u64::MAX][draw.below(5)];
                 Command::QueueMove { from: name, to, limit }
