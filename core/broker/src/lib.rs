@@ -16,6 +16,7 @@ mod queues;
 mod ring;
 mod shard;
 mod topology;
+mod transactions;
 
 pub use admin::{
     Alarm, By, Command, Counters, ListPage, QueuePatch, QueueReport, Refusal, RefusalKind, Reply, ShardReport, TxAct,

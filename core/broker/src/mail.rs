@@ -4,9 +4,12 @@
 use crate::admin::Command;
 use bytes::Bytes;
 use packhorse_model::{
-    ConnectionId, Content, EntryKey, Head, LargeId, Outcome, Overlay, QueueId, QueueName, QueueSettings, ShardId,
+    ClientSession, ConnectionId, Content, EntryKey, Head, LargeId, Outcome, Overlay, Purpose, QueueId, QueueName,
+    QueueSettings, Resolution, ShardId, TxnId,
 };
 use packhorse_queue::{ConsumerId, DeliveryKey};
+use packhorse_store::TxnPart;
+use packhorse_txn::{Control, NoWork, ReplyTo, SessionInput, TxStatus};
 
 /// Names one link of one connection for ever: answers that come after its end find nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +44,10 @@ pub(crate) enum Request {
     Room { from: LinkRef, mean_bytes: u64 },
     /// A producer that asked for room goes, or has no need to ask any more.
     NoRoom { from: LinkRef },
+    /// A message that a transaction adds; its home knows of it.
+    StageEnqueue { txn: TxnId, head: Head, payload: Payload<'static> },
+    /// A delivery that a transaction acknowledges; its home knows of it.
+    StageAcknowledge { txn: TxnId, key: DeliveryKey },
     /// The consumer goes.
     Unsubscribe { consumer: ConsumerId, lost: bool },
 }
@@ -116,6 +123,27 @@ pub(crate) enum Answer {
     Ended { condition: &'static str, why: String },
 }
 
+/// From the home of a transaction, or from the table of client sessions, to a connection.
+#[derive(Debug)]
+pub(crate) enum TxnAnswer {
+    /// To a question.
+    Reply { to: ReplyTo, reply: packhorse_txn::Reply },
+    /// Work was refused.
+    Refused { control: Control, txn: TxnId, why: NoWork },
+    /// What became of a commit.
+    Status { to: ReplyTo, status: TxStatus },
+}
+
+impl TxnAnswer {
+    /// Whom it is for.
+    pub(crate) fn control(&self) -> Control {
+        match self {
+            TxnAnswer::Reply { to, .. } | TxnAnswer::Status { to, .. } => to.control,
+            TxnAnswer::Refused { control, .. } => *control,
+        }
+    }
+}
+
 /// One message for one consumer.
 #[derive(Debug)]
 pub(crate) struct Deliver {
@@ -177,6 +205,20 @@ pub(crate) enum Body {
     Relocated { to: EntryKey, level: u8, done: bool },
     /// A link of this name is being attached: an older one elsewhere is to give way.
     Steal { link: LinkName, by: LinkRef },
+    /// To the home of a transaction.
+    Home(Box<packhorse_txn::Input<TxnPart>>),
+    /// From the home to a queue: hand over the part.
+    Gather { txn: TxnId, queue: QueueId, operations: u64, purpose: Purpose },
+    /// From the home to a queue: it is decided.
+    Apply { txn: TxnId, queue: QueueId, operations: u64, resolution: Resolution },
+    /// To a connection of the receiver.
+    TxnAnswer(TxnAnswer),
+    /// To shard 0, where the table of client sessions is.
+    Session(Box<SessionInput>),
+    /// From shard 0 to all others: the session asks for a commit's outcome, so its other connections are over.
+    CloseOthers { session: ClientSession, but: ReplyTo },
+    /// They are.
+    OthersClosed { but: ReplyTo },
     /// None is left there, on shard `from`.
     Stolen { by: LinkRef, from: ShardId },
 }

@@ -11,22 +11,26 @@ mod dead_letters;
 mod limits;
 mod orphans;
 mod requests;
+mod staged;
 
 use crate::confirms::Confirms;
 use crate::directory::Directory;
 use crate::io::{Effect, Level, Mail};
-use crate::mail::{Answer, Body, Deliver, LinkName, LinkRef};
+use crate::mail::{Answer, Body, Deliver, LinkName, LinkRef, TxnAnswer};
 use crate::ring::Ring;
 use crate::topology::Topology;
+use crate::transactions::Transactions;
 use crate::{Config, Counters};
 use commands::Commands;
 use dead_letters::Relocating;
 use limits::Producers;
 use packhorse_model::{
-    ConnectionId, Content, EntryKey, LargeId, Map, Now, Overlay, QueueId, QueueName, QueueSettings, Seed, ShardId,
+    BrokerId, ClientSession, ConnectionId, Content, EntryKey, LargeId, Map, Now, Overlay, QueueId, QueueName,
+    QueueSettings, Seed, ShardId,
 };
 use packhorse_queue::{self as queue, ConsumerId, DeliveryKey, Input, Queue, Turn};
 use packhorse_store::{Batch, LargeOp, Load, LoadLarge, RecoveredEntry, Ticket};
+use packhorse_txn::ReplyTo;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -81,6 +85,7 @@ pub(crate) struct Queues {
     pub(crate) shard: ShardId,
     pub(crate) directory: Directory,
     pub(crate) topology: Topology,
+    pub(crate) transactions: Transactions,
     pub(crate) held: slab::Slab<Held>,
     slots: Map<QueueId, u32>,
     subscribers: Map<ConsumerId, Subscriber>,
@@ -128,6 +133,10 @@ pub(crate) struct Queues {
     pub(crate) names: Map<LinkName, LinkRef>,
     /// Answers to links of this shard.
     pub(crate) answers: Vec<(LinkRef, Answer)>,
+    /// The same of transactions.
+    pub(crate) txn_answers: Vec<TxnAnswer>,
+    /// Client sessions that ask for a commit's outcome: their other connections are over.
+    pub(crate) taken_over: Vec<(ClientSession, ReplyTo)>,
     /// Links of this shard whose queue exists now, or cannot.
     pub(crate) resumed: Vec<LinkRef>,
     /// Queues that were deleted in this turn: links to them end.
@@ -139,11 +148,19 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    pub(crate) fn new(config: Arc<Config>, shard: ShardId, seed: Seed, run: u64, started_at_ms: u64) -> Queues {
+    pub(crate) fn new(
+        config: Arc<Config>,
+        shard: ShardId,
+        seed: Seed,
+        run: u64,
+        broker: BrokerId,
+        started_at_ms: u64,
+    ) -> Queues {
         let budget = config.memory_bytes / u64::from(config.shards);
         Queues {
             directory: Directory::new(config.shards, seed),
             topology: Topology::new(seed),
+            transactions: Transactions::new(&config, shard, run, broker),
             held: slab::Slab::new(),
             slots: seed.map(),
             subscribers: seed.map(),
@@ -179,6 +196,8 @@ impl Queues {
             starved: Vec::new(),
             names: seed.map(),
             answers: Vec::new(),
+            txn_answers: Vec::new(),
+            taken_over: Vec::new(),
             resumed: Vec::new(),
             deleted: Vec::new(),
             changed: Vec::new(),
@@ -192,6 +211,11 @@ impl Queues {
     /// The time of all that follows.
     pub(crate) fn set_now(&mut self, now: Now) {
         self.now = now;
+    }
+
+    /// The time.
+    pub(crate) fn now(&self) -> Now {
+        self.now
     }
 
     /// A number that no peer knows, another for each connection.

@@ -6,11 +6,12 @@
 
 use crate::frontend::amqp10::Connection;
 use crate::io::{Effect, Input, Level, Lost, Mail};
-use crate::mail::{Answer, Body, LinkRef, Request};
+use crate::mail::{Answer, Body, LinkRef, Request, TxnAnswer};
 use crate::queues::Queues;
 use crate::{Alarm, Command, Config, Counters, Reply, ShardReport, TxFigures};
-use packhorse_model::{ConnectionId, Map, Now, Seed, ShardId};
+use packhorse_model::{ClientSession, ConnectionId, Map, Now, Seed, ShardId};
 use packhorse_store::{Event, Recovered, Store};
+use packhorse_txn::ReplyTo;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -87,7 +88,7 @@ pub struct Shard<S> {
 impl<S: Store> Shard<S> {
     /// A shard without connections. Call [`Shard::recover_step`] until it is done before anything else.
     pub fn new(config: Arc<Config>, id: ShardId, seed: Seed, store: S) -> Shard<S> {
-        let mut queues = Queues::new(config, id, seed, store.run(), store.started_at_ms());
+        let mut queues = Queues::new(config, id, seed, store.run(), store.broker(), store.started_at_ms());
         queues.ticket = store.next_ticket();
         Shard {
             queues,
@@ -197,6 +198,7 @@ impl<S: Store> Shard<S> {
                 }
             }
         }
+        self.queues.tell_works();
         out.append(&mut self.queues.out);
     }
 
@@ -232,6 +234,15 @@ impl<S: Store> Shard<S> {
                 self.settle_answers();
                 self.queues.mail(by.shard, Body::Stolen { by, from: self.queues.shard });
             }
+            Body::Home(input) => self.queues.home(*input),
+            Body::Gather { txn, queue, operations, purpose } => self.queues.on_gather(txn, queue, operations, purpose),
+            Body::Apply { txn, queue, operations, resolution } => {
+                self.queues.on_apply(txn, queue, operations, resolution);
+            }
+            Body::TxnAnswer(answer) => self.queues.txn_answers.push(answer),
+            Body::Session(input) => self.queues.to_sessions(*input),
+            Body::CloseOthers { session, but } => self.queues.taken_over.push((session, but)),
+            Body::OthersClosed { but } => self.queues.others_closed(but),
             Body::Stolen { by, from } => {
                 self.link(by, |c, queues| c.stolen_elsewhere(queues, by, from));
             }
@@ -283,6 +294,7 @@ impl<S: Store> Shard<S> {
             let mut answers = std::mem::take(&mut self.queues.answers);
             let queues = &self.queues;
             let quiet = queues.resumed.is_empty() && queues.deleted.is_empty() && queues.changed.is_empty();
+            let quiet = quiet && queues.txn_answers.is_empty() && queues.taken_over.is_empty();
             if answers.is_empty() && quiet {
                 self.queues.answers = answers;
                 return;
@@ -301,6 +313,12 @@ impl<S: Store> Shard<S> {
             if self.queues.answers.is_empty() {
                 self.queues.answers = answers;
             }
+            for answer in std::mem::take(&mut self.queues.txn_answers) {
+                self.txn_answer(answer);
+            }
+            for (session, but) in std::mem::take(&mut self.queues.taken_over) {
+                self.close_others(session, but);
+            }
             for to in std::mem::take(&mut self.queues.resumed) {
                 self.link(to, |c, queues| c.resume(queues, to));
             }
@@ -315,6 +333,28 @@ impl<S: Store> Shard<S> {
                 }
             }
         }
+    }
+
+    /// Tells a connection what became of a question or of work in a transaction.
+    fn txn_answer(&mut self, answer: TxnAnswer) {
+        self.with(answer.control().connection, |c, queues| match answer {
+            TxnAnswer::Reply { to, reply } => c.on_txn_reply(queues, to.question, to.control.number, reply),
+            TxnAnswer::Refused { control, txn, why } => c.on_txn_refused(queues, control.number, txn, why),
+            TxnAnswer::Status { to, status } => c.on_tx_status(queues, to.question, to.control.number, status),
+        });
+    }
+
+    /// Ends the connections of a client's session but the asker's, and says so.
+    fn close_others(&mut self, session: ClientSession, but: ReplyTo) {
+        for slot in 0..self.connections.capacity() as u32 {
+            let others = |held: &&Held| {
+                held.connection.client_session() == Some(session) && held.connection.id() != but.control.connection
+            };
+            if self.connections.get(slot as usize).filter(others).is_some() {
+                self.at(slot, |c, queues| c.taken_over(queues));
+            }
+        }
+        self.queues.others_closed(but);
     }
 
     // ---- the turn ----
@@ -340,6 +380,7 @@ impl<S: Store> Shard<S> {
         self.settle_answers();
         // Dead letters may have brought new bodies.
         self.queues.seal_volatile();
+        self.queues.tell_works();
         self.submit();
         self.flush(out);
         self.end_stop(now, out);
@@ -429,6 +470,7 @@ impl<S: Store> Shard<S> {
             held.touched = false;
             held.connection.end_turn(&mut self.queues);
             if held.connection.is_over() {
+                self.queues.connection_gone(held.connection.id());
                 self.over.push(slot);
                 continue;
             }

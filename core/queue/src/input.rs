@@ -174,7 +174,8 @@ pub enum Input<'a> {
         /// The time to live ends at the move: the other queue is a dead-letter queue.
         strip_ttl: bool,
     },
-    /// A message that a transaction adds. It is not seen, and has no number before the transaction is committed.
+    /// A message that a transaction adds. It is not seen, and has no number before the transaction is committed. Answer:
+    /// [`Answer::Settled`]; without effect the transaction was rolled back before the message came, and its body is not needed.
     StageEnqueue {
         /// The transaction.
         txn: TxnId,

@@ -74,7 +74,7 @@ impl Queues {
     }
 
     /// A message is not taken: the file of a large one is of no use.
-    pub(super) fn discard(&mut self, payload: &Payload<'_>) {
+    pub(crate) fn discard(&mut self, payload: &Payload<'_>) {
         if let Payload::Large { id, .. } = payload {
             self.large_ops.push(LargeOp::Abort { id: *id });
         }
@@ -123,6 +123,8 @@ impl Queues {
                     self.tell(slot, Input::Unreadable { key });
                 }
             }
+            Request::StageEnqueue { txn, head, payload } => self.on_stage_enqueue(id, txn, head, payload),
+            Request::StageAcknowledge { txn, key } => self.on_stage_acknowledge(id, txn, key),
             Request::Unsubscribe { consumer, lost } => {
                 let Some(subscriber) = self.subscribers.remove(&consumer) else { return };
                 self.tell(subscriber.slot, Input::Unsubscribe { consumer, lost });

@@ -13,8 +13,9 @@ use packhorse_amqp10::codec::{Error, Open, Role, SaslCode};
 use packhorse_amqp10::engine::{
     self, Chunks, DeliveryOutcome, Event, Fault, Input, LinkId, ServerConfig, SessionId, Told,
 };
-use packhorse_model::{ConnectionId, LargeId, QueueId};
+use packhorse_model::{ClientSession, ConnectionId, LargeId, QueueId, TxnId};
 use packhorse_sasl::Mechanism;
+use packhorse_txn::{NoWork, Reply, TxStatus};
 
 /// See the module.
 pub(crate) struct Connection {
@@ -41,6 +42,8 @@ pub(crate) struct Connection {
     /// The store is far behind.
     choked: bool,
     sessions: usize,
+    /// The client's session over all its connections, if it has named one.
+    pub(super) client_session: Option<ClientSession>,
     /// Nothing further happens; the shard forgets the connection.
     over: bool,
 }
@@ -104,6 +107,7 @@ impl Connection {
             paused: false,
             choked: false,
             sessions: 0,
+            client_session: None,
             over: false,
         }
     }
@@ -482,6 +486,36 @@ impl Connection {
             }
             Answer::Ended { condition, why } => self.on_ended(queues, token, &Refused::new(condition, why)),
         }
+    }
+
+    /// The home of a transaction answers a question of this connection's control of that number.
+    pub(crate) fn on_txn_reply(&mut self, queues: &mut Queues, question: u32, control: u32, reply: Reply) {
+        let _ = (queues, question, control, reply);
+    }
+
+    /// Work in a transaction was refused.
+    pub(crate) fn on_txn_refused(&mut self, queues: &mut Queues, control: u32, txn: TxnId, why: NoWork) {
+        let _ = (queues, control, txn, why);
+    }
+
+    /// What became of a commit that was asked for. All other connections of its session are closed.
+    pub(crate) fn on_tx_status(&mut self, queues: &mut Queues, question: u32, control: u32, status: TxStatus) {
+        let _ = (queues, question, control, status);
+    }
+
+    /// The client's session over all its connections, if it has named one.
+    pub(crate) fn client_session(&self) -> Option<ClientSession> {
+        self.client_session
+    }
+
+    /// Another connection of the client's session asks for a commit's outcome: this one does nothing more.
+    pub(crate) fn taken_over(&mut self, queues: &mut Queues) {
+        self.all_go(queues, Going::Stolen);
+        self.stop(
+            queues,
+            "amqp:connection:forced",
+            "another connection of the same client session asks for a commit's outcome",
+        );
     }
 
     pub(super) fn answered(&mut self, token: u64, count: u32) {
