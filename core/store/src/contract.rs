@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use packhorse_model::{
     ClientSession, Content, ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, OnFull, Overlay, QueueId,
-    QueueLimits, QueueName, QueueSettings, Reason, Sequence, ShardId, TxnId, Xid,
+    QueueLimits, QueueName, QueueSettings, Reason, Resident, Sequence, ShardId, TxnId, Xid,
 };
 
 /// A store as the rules handle it.
@@ -61,7 +61,16 @@ macro_rules! contract_tests {
             an_exact_mark_of_some_age_blames_nobody, one_that_has_passed_keeps_its_count,
             a_stop_in_order_clears_all_suspects, a_deleted_queue_takes_its_entries, large_files_are_whole_once_synced,
             an_aborted_large_file_leaves_nothing, recovery_comes_in_pages_queues_first, shards_may_change_between_starts,
-            a_second_crash_right_after_the_first_changes_nothing, any_history_folds_to_the_same_facts
+            a_second_crash_right_after_the_first_changes_nothing, any_history_folds_to_the_same_facts,
+            a_commit_happens_in_all_queues, operations_ahead_belong_to_their_commit,
+            operations_ahead_of_nothing_are_dropped_at_a_start, a_prepared_branch_survives,
+            a_prepared_branch_follows_its_queues_to_other_shards, a_decision_commits_what_was_prepared,
+            what_was_removed_comes_back_under_its_number, marks_do_not_touch_what_is_held,
+            what_is_held_keeps_its_overlay, branches_are_apart, a_part_is_rolled_back_by_force,
+            a_branch_without_parts_stays_in_doubt, a_heuristic_outcome_stays_until_it_is_forgotten,
+            volatile_work_is_counted_and_lost, a_large_part_is_whole_and_in_order,
+            a_crash_between_any_two_records_leaves_one_state, large_files_of_a_branch_stay_until_its_end,
+            a_deleted_queue_takes_its_part_of_a_branch, a_part_in_a_deleted_queue_is_nothing
         }
     };
     (@ $make:expr; $($rule:ident),+) => {
@@ -205,6 +214,11 @@ impl Found {
             "completed ones come in the order of their times"
         );
     }
+}
+
+/// Content that a start tells of: not in memory.
+fn not_in_memory(length: usize) -> Content {
+    Content::Body(Resident { buffer: 0, offset: 0, length: length as u32 })
 }
 
 fn figures_of(part: &[RecoveredWork]) -> Figures {
@@ -798,8 +812,19 @@ pub fn a_second_crash_right_after_the_first_changes_nothing<S: StoreUnderTest>(m
 
 mod histories;
 mod suspects;
+mod transactions;
 pub use histories::any_history_folds_to_the_same_facts;
 pub use suspects::{
     a_mark_makes_suspects_of_its_range_once, a_stop_in_order_clears_all_suspects, an_exact_mark_names_what_is_blamed,
     an_exact_mark_of_some_age_blames_nobody, one_that_has_passed_keeps_its_count,
+};
+pub use transactions::{
+    a_branch_without_parts_stays_in_doubt, a_commit_happens_in_all_queues,
+    a_crash_between_any_two_records_leaves_one_state, a_decision_commits_what_was_prepared,
+    a_deleted_queue_takes_its_part_of_a_branch, a_heuristic_outcome_stays_until_it_is_forgotten,
+    a_large_part_is_whole_and_in_order, a_part_in_a_deleted_queue_is_nothing, a_part_is_rolled_back_by_force,
+    a_prepared_branch_follows_its_queues_to_other_shards, a_prepared_branch_survives, branches_are_apart,
+    large_files_of_a_branch_stay_until_its_end, marks_do_not_touch_what_is_held,
+    operations_ahead_belong_to_their_commit, operations_ahead_of_nothing_are_dropped_at_a_start,
+    volatile_work_is_counted_and_lost, what_is_held_keeps_its_overlay, what_was_removed_comes_back_under_its_number,
 };
