@@ -406,6 +406,7 @@ impl Queues {
                 }
                 queue::Effect::Moved { token, count } => self.moved(token, count),
                 queue::Effect::Ahead(_) | queue::Effect::Gathered(_) => todo!("parts of transactions"),
+                queue::Effect::Discard(id) => self.large_ops.push(LargeOp::Abort { id }),
                 queue::Effect::Damaged { level: _, sequence } => {
                     let held = &self.held[slot as usize];
                     let text = format!(

@@ -6,7 +6,7 @@ use crate::ConsumerId;
 use crate::slot::{Flag, Packed};
 use alloc::boxed::Box;
 use packhorse_model::{
-    Content, EntryKey, Head, Now, Outcome, Overlay, Purpose, QueueSettings, Resolution, Sequence, TxnId,
+    Content, EntryKey, Head, LargeId, Now, Outcome, Overlay, Purpose, QueueSettings, Resolution, Sequence, TxnId,
 };
 use packhorse_store::{Batch, Load, Loaded, RecoveredEntry, RecoveredOp, Stored, Ticket, TxOps, TxnPart};
 
@@ -208,8 +208,8 @@ pub enum Input<'a> {
         /// What for. With [`Purpose::Commit`] and [`Purpose::Decide`] numbers are drawn.
         purpose: Purpose,
     },
-    /// The home has decided. A commit or rollback is carried out in slices, in [`crate::Queue::dispatch`]; until it is done nothing is dispatched
-    /// from this queue. Of operations that have not come, so many as are missing are dropped when they come.
+    /// The home has decided. A commit or rollback is carried out in slices, in [`crate::Queue::dispatch`]; once it has begun nothing is dispatched
+    /// from this queue until it is done. A commit waits for what came before its numbers were drawn and is not durable yet. Of operations that have not come, so many as are missing are dropped when they come.
     Apply {
         /// The transaction.
         txn: TxnId,
@@ -217,8 +217,8 @@ pub enum Input<'a> {
         operations: u64,
         /// What.
         resolution: Resolution,
-        /// Buffers in the ring of the pieces that the caller kept, in their order; none for a rollback. With
-        /// [`Resolution::Prepared`] those that came then, for bodies of persistent messages.
+        /// Buffers in the ring of the pieces that the caller still keeps, in the order of their numbers: with [`Resolution::Prepared`] of
+        /// those with bodies of persistent messages, with [`Resolution::Commit`] of all that are left; none for a rollback.
         buffers: &'a [u64],
     },
     /// An operation of a branch in doubt from before this start, after all entries.
@@ -355,6 +355,8 @@ pub enum Effect {
     Ahead(Box<TxOps>),
     /// The answer to [`Input::Gather`]. Bodies refer to the pieces that the caller keeps.
     Gathered(Box<Gathered>),
+    /// The file of a large message that a transaction was to add, and that will never be: it is to be removed.
+    Discard(LargeId),
     /// An entry's body cannot be read. The next entry is delivered.
     Damaged {
         /// Its level.

@@ -52,8 +52,8 @@ impl World {
         let mut overlay: Option<Box<Overlay>> = None;
         for effect in effects {
             match effect {
-                packhorse_queue::Effect::Ahead(_) | packhorse_queue::Effect::Gathered(_) => {
-                    todo!("parts of transactions")
+                Effect::Ahead(_) | Effect::Gathered(_) | Effect::Discard(_) => {
+                    panic!("nobody asked for {effect:?}")
                 }
                 Effect::Deliver(deliver) if self.browsers.contains_key(&deliver.consumer.0) => {}
                 Effect::Deliver(deliver) => {

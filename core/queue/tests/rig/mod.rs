@@ -207,7 +207,7 @@ impl Rig {
                     self.arriving.push((self.store.next_ticket(), head.level(), to));
                 }
                 Effect::Damaged { sequence, .. } => self.damaged.push(sequence),
-                Effect::Ahead(_) | Effect::Gathered(_) => todo!("parts of transactions"),
+                Effect::Ahead(_) | Effect::Gathered(_) | Effect::Discard(_) => panic!("nobody asked for {effect:?}"),
                 Effect::Overlay(_) | Effect::Purged { .. } | Effect::Moved { .. } => {}
             }
         }
