@@ -126,10 +126,12 @@ impl Queue {
     }
 
     fn show(&mut self, index: usize, steps: &mut u32, turn: &mut Turn<'_>, out: &mut Vec<Effect>) -> Next {
+        // What a transaction adds is seen in its place, as soon as it is there.
+        let below = self.transactions.drawn.first().copied().unwrap_or(Sequence::MAX);
         for level in (0..10u8).rev() {
             let Some(l) = &self.levels[usize::from(level)] else { continue };
             let browser = &mut self.browsers.all[index];
-            let (sequence, place) = match l.list.visible(&mut browser.from[usize::from(level)], steps) {
+            let (sequence, place) = match l.list.visible(&mut browser.from[usize::from(level)], below, steps) {
                 Some(Seen::Ready(sequence, place)) => (sequence, place),
                 // Others of its level may not be seen before it is; lower levels may.
                 Some(Seen::Waits | Seen::End) => continue,

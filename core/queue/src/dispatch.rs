@@ -87,9 +87,12 @@ impl Queue {
         more
     }
 
-    /// What is to be done beside giving entries to consumers: what operators want, what overflows, what browsers see.
+    /// What is to be done beside giving entries to consumers: ends of transactions, what operators want, what overflows, what browsers see.
     #[cold]
     fn run_errands(&mut self, work: &mut u32, turn: &mut Turn<'_>, out: &mut Vec<Effect>) -> Errands {
+        if !self.end_parts(work, turn, out) {
+            return Errands::First;
+        }
         if !self.purge(work, turn, out) || !self.move_on(work, turn, out) || !self.overflow(work, turn, out) {
             return Errands::First;
         }

@@ -24,7 +24,8 @@ pub enum Reason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum State {
-    /// Stored, waiting for its flush, or for the record that brings it from another queue. Nobody sees it.
+    /// Stored, waiting for its flush, or for the record that brings it from another queue; or added by an undecided transaction.
+    /// Nobody sees it.
     Staged = 0,
     /// Ready.
     Available = 1,
@@ -61,8 +62,8 @@ pub enum Event {
     ReturnSeen,
     /// It comes back from a lost consumer; the application may have seen it, but was not working on it.
     ReturnLost,
-    /// It is to go to another queue, though nobody holds it: it has killed the process too often, its queue is full, or an operator
-    /// moves it.
+    /// It is to go to another queue, though nobody holds it: it has killed the process too often, its queue is full, an operator
+    /// moves it, or the transaction that acknowledged it is rolled back and its attempts are used up.
     Divert,
     /// It was to be moved by an operator, and the other queue cannot take it.
     Stay,
@@ -76,6 +77,14 @@ pub enum Event {
     Damage,
     /// An operator wants it gone.
     Purge,
+    /// It is acknowledged in a transaction, or a start finds that a branch in doubt has acknowledged it.
+    Remove,
+    /// The transaction that adds or has acknowledged it is committed.
+    Commit,
+    /// The transaction that adds or has acknowledged it is rolled back, without a record.
+    Rollback,
+    /// The branch that has acknowledged it was in doubt, and is rolled back.
+    DecideRollback,
 }
 
 /// The record that a transition of a stored entry writes.
@@ -89,6 +98,8 @@ pub enum Record {
     Redeliver,
     /// `Relocate`, one record for both queues.
     Relocate,
+    /// None of its own: the record that decides a transaction, or that it was prepared with, says it, and is durable.
+    Decided,
 }
 
 /// What an event does to an entry.
@@ -151,7 +162,7 @@ impl State {
 
 impl Event {
     /// All events.
-    pub const ALL: [Event; 15] = [
+    pub const ALL: [Event; 19] = [
         Event::Durable,
         Event::Abandon,
         Event::Dispatch,
@@ -167,6 +178,10 @@ impl Event {
         Event::Move,
         Event::Damage,
         Event::Purge,
+        Event::Remove,
+        Event::Commit,
+        Event::Rollback,
+        Event::DecideRollback,
     ];
 }
 
@@ -188,8 +203,8 @@ pub fn transition(state: State, event: Event) -> Result<Transition, Illegal> {
         (S::Acquired, E::ReturnModified) => back(0, 0),
         (S::Acquired, E::ReturnSeen) => back(1, 1),
         (S::Acquired, E::ReturnLost) => back(1, 0),
-        // Until the other queue has it.
-        (S::Available, E::Divert) => to(S::Scheduled),
+        // Until the other queue has it. One that a transaction acknowledged goes when the rollback was one attempt too many.
+        (S::Available | S::Removing, E::Divert) => to(S::Scheduled),
         (S::Scheduled, E::Stay) => to(S::Available),
         (S::Scheduled, E::Move) => gone(Reason::Moved, Record::Relocate),
         (S::Acquired, E::Postpone) => to(S::Scheduled),
@@ -197,7 +212,13 @@ pub fn transition(state: State, event: Event) -> Result<Transition, Illegal> {
         // Found by reading ahead, or, of a large one, by its consumer's reading.
         (S::Available | S::Scheduled | S::Acquired, E::Damage) => to(S::Damaged),
         (S::Available | S::Scheduled | S::Damaged, E::Purge) => gone(Reason::Purged, Record::Acknowledge),
-        // Removing and Moving are entered and left by the events of transactions and lanes.
+        (S::Available | S::Acquired, E::Remove) => to(S::Removing),
+        (S::Staged, E::Commit) => to(S::Available),
+        (S::Staged, E::Rollback) => gone(Reason::Abandoned, Record::None),
+        (S::Removing, E::Commit) => gone(Reason::Acknowledged, Record::Decided),
+        (S::Removing, E::Rollback) => back(1, 1),
+        (S::Removing, E::DecideRollback) => Transition { record: Record::Decided, ..back(1, 1) },
+        // Moving is entered and left by the events of lanes.
         (S::Staged | S::Available | S::Scheduled | S::Acquired | S::Removing | S::Moving | S::Damaged | S::Gone, _) => {
             return Err(Illegal { state, event });
         }

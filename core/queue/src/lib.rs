@@ -5,7 +5,8 @@
 //! else by [`Effect`]s. Must not know: protocols, sockets, shards, where bodies are kept. No clock, no I/O, no hashing order.
 //!
 //! Reading order: `entry` (states and the one function that changes them), `slot` (an entry in 48 bytes), `list` (one
-//! priority level), `history` (what only delivered entries need), `consumers`, then `queue` and its verbs; `suspects` last.
+//! priority level), `history` (what only delivered entries need), `consumers`, then `queue` and its verbs; `part`, `transactions` and `ending`;
+//! `suspects` last.
 #![no_std]
 
 extern crate alloc;
@@ -18,6 +19,7 @@ mod counts;
 #[cfg(feature = "coverage")]
 pub mod coverage;
 mod dispatch;
+mod ending;
 pub mod entry;
 mod exclusions;
 mod history;
@@ -26,6 +28,7 @@ mod limits;
 mod list;
 mod marks;
 mod moves;
+mod part;
 mod planted;
 mod purge;
 mod queue;
@@ -34,9 +37,11 @@ mod settle;
 mod slot;
 mod spill;
 pub mod suspects;
+mod transactions;
 
 pub use consumers::ConsumerId;
 pub use counts::Stats;
 pub use input::{Answer, Deliver, DeliveryKey, Effect, Enqueue, Gathered, Input, Relocation, Turn};
 pub use limits::Limit;
 pub use queue::Queue;
+pub use transactions::PartItem;

@@ -83,13 +83,61 @@ impl List {
             self.ready += 1;
         }
         if self.chunks.back().is_none_or(|c| c.slots.len() >= CHUNK) {
-            let slots = self.spare.pop().unwrap_or_else(|| {
-                // The first chunk grows with the queue, for most queues hold little.
-                Vec::with_capacity(if self.chunks.is_empty() { 4 } else { CHUNK })
-            });
-            self.chunks.push_back(Chunk { slots, dead: 0 });
+            self.new_chunk(self.chunks.len());
         }
         self.chunks.back_mut().expect("there is one now").slots.push(slot);
+    }
+
+    /// Puts an entry in, wherever its number belongs, and tells where it is. Other places are void afterwards.
+    pub(crate) fn insert(&mut self, slot: Slot) -> Place {
+        if self.last.is_none_or(|last| last < slot.sequence) {
+            self.push(slot);
+            let chunk = self.chunks.len() - 1;
+            return Place { chunk, slot: self.chunks[chunk].slots.len() - 1 };
+        }
+        let place = self.room_for(slot.sequence);
+        if slot.packed.state() == State::Available {
+            self.ready += 1;
+        }
+        self.chunks[place.chunk].slots.insert(place.slot, slot);
+        place
+    }
+
+    /// The place for a number that is below others, in a chunk with room.
+    fn room_for(&mut self, sequence: Sequence) -> Place {
+        let Some(chunk) = self.chunk_of(sequence) else {
+            // Below all.
+            if self.chunks.front().is_none_or(|c| c.slots.len() >= CHUNK) {
+                self.new_chunk(0);
+            }
+            return Place { chunk: 0, slot: 0 };
+        };
+        let slots = &mut self.chunks[chunk].slots;
+        if slots.len() >= CHUNK {
+            slots.retain(|s| s.packed.state() != State::Gone);
+            self.chunks[chunk].dead = 0;
+        }
+        let at = self.chunks[chunk].slots.partition_point(|s| s.sequence < sequence);
+        if self.chunks[chunk].slots.len() < CHUNK {
+            return Place { chunk, slot: at };
+        }
+        // What comes next probably belongs right behind it, so it is the last of its chunk.
+        self.new_chunk(chunk + 1);
+        if at == CHUNK {
+            return Place { chunk: chunk + 1, slot: 0 };
+        }
+        let mut upper = core::mem::take(&mut self.chunks[chunk + 1].slots);
+        upper.extend(self.chunks[chunk].slots.drain(at..));
+        self.chunks[chunk + 1].slots = upper;
+        Place { chunk, slot: at }
+    }
+
+    fn new_chunk(&mut self, at: usize) {
+        let slots = self.spare.pop().unwrap_or_else(|| {
+            // The first chunk grows with the queue, for most queues hold little.
+            Vec::with_capacity(if self.chunks.is_empty() { 4 } else { CHUNK })
+        });
+        self.chunks.insert(at, Chunk { slots, dead: 0 });
     }
 
     /// The place of the entry with this number, gone or not.
@@ -120,8 +168,8 @@ impl List {
     }
 
     /// What stands at or above `*from`, without what is neither ready nor to come; `*from` moves past that, at the cost of
-    /// one of `steps` each. `None`: there are no more steps.
-    pub(crate) fn visible(&self, from: &mut Sequence, steps: &mut u32) -> Option<Seen> {
+    /// one of `steps` each. From `below` on something may still enter before it. `None`: there are no more steps.
+    pub(crate) fn visible(&self, from: &mut Sequence, below: Sequence, steps: &mut u32) -> Option<Seen> {
         let mut place = self.lower_bound(*from);
         loop {
             let Some(chunk) = self.chunks.get(place.chunk) else { return Some(Seen::End) };
@@ -130,6 +178,7 @@ impl List {
                 continue;
             };
             match slot.packed.state() {
+                _ if slot.sequence >= below => return Some(Seen::Waits),
                 State::Available => return Some(Seen::Ready(slot.sequence, place)),
                 State::Staged => return Some(Seen::Waits),
                 _ if *steps == 0 => return None,

@@ -18,6 +18,7 @@ use crate::purge::Purge;
 use crate::relocate::Doomed;
 use crate::slot::{Flag, Packed, Slot};
 use crate::suspects::{Doubt, Suspects};
+use crate::transactions::Transactions;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use packhorse_model::{Content, Head, Overlay, Planted, QueueId, QueueName, QueueSettings, Sequence, planted};
@@ -60,6 +61,7 @@ pub struct Queue {
     pub(crate) counts: Counts,
     pub(crate) marks: Marks,
     pub(crate) suspects: Suspects,
+    pub(crate) transactions: Transactions,
     /// Entries that wait for their record, because they came back or are suspects: ticket, level, number. Tickets ascend.
     held: VecDeque<(Ticket, u8, Sequence)>,
     /// Entries on their way to other queues.
@@ -108,6 +110,7 @@ impl Queue {
             counts: Counts::default(),
             marks: Marks::default(),
             suspects: Suspects::default(),
+            transactions: Transactions::default(),
             held: VecDeque::new(),
             doomed: BTreeMap::new(),
             damaged: BTreeSet::new(),
@@ -156,7 +159,10 @@ impl Queue {
     pub fn handle(&mut self, input: Input<'_>, turn: &mut Turn<'_>, out: &mut alloc::vec::Vec<Effect>) -> Answer {
         match input {
             Input::Enqueue(message) => return Answer::Entered(self.enqueue(message, turn)),
-            Input::Durable { up_to } => self.on_durable(up_to, turn),
+            Input::Durable { up_to } => {
+                self.on_durable(up_to, turn);
+                self.parts_durable(up_to, turn, out);
+            }
             Input::Subscribe { consumer, pre_settled } => self.consumers.add(consumer, pre_settled),
             Input::Browse { consumer } => self.browse(consumer),
             Input::Unsubscribe { consumer, lost } => {
@@ -182,13 +188,18 @@ impl Queue {
             Input::RelocateFailed { key } => self.postpone(key, turn),
             Input::Purge { token } => self.begin_purge(token),
             Input::Move { token, limit, strip_ttl } => self.begin_move(token, limit, strip_ttl),
-            Input::StageEnqueue { .. }
-            | Input::StageAcknowledge { .. }
-            | Input::StageRefused { .. }
-            | Input::Gather { .. }
-            | Input::Apply { .. }
-            | Input::RecoveredOp(_) => todo!("parts of transactions"),
-            Input::Delete => turn.batch.push(Op::QueueDelete { id: self.id }),
+            Input::StageEnqueue { txn, head, content } => self.stage_enqueue(txn, head, content, turn, out),
+            Input::StageAcknowledge { txn, key } => {
+                return Answer::Settled(self.stage_acknowledge(txn, key, turn, out));
+            }
+            Input::StageRefused { txn } => self.stage_refused(txn, turn, out),
+            Input::Gather { txn, operations, purpose } => self.gather(txn, operations, purpose, turn, out),
+            Input::Apply { txn, operations, resolution, buffers } => self.apply(txn, operations, resolution, buffers),
+            Input::RecoveredOp(op) => self.recovered_op(*op, turn),
+            Input::Delete => {
+                self.discard_files(out);
+                turn.batch.push(Op::QueueDelete { id: self.id });
+            }
             Input::Settings(settings) => {
                 self.settings = settings;
                 self.set_limits();
@@ -201,7 +212,8 @@ impl Queue {
     /// The lowest ticket whose durability this queue waits for.
     pub fn awaits(&self) -> Option<Ticket> {
         let levels = self.levels.iter().flatten().filter_map(|l| l.staged.front().map(|(ticket, _)| *ticket));
-        let others = [self.reserving.map(|(ticket, _)| ticket), self.held.front().map(|h| h.0), self.marks.awaits()];
+        let reserving = self.reserving.map(|(ticket, _)| ticket);
+        let others = [reserving, self.held.front().map(|h| h.0), self.marks.awaits(), self.transactions.awaits()];
         levels.chain(others.into_iter().flatten()).min()
     }
 
@@ -218,7 +230,10 @@ impl Queue {
     pub fn stats(&self) -> Stats {
         let lists = self.levels.iter().flatten().map(|l| &l.list);
         let oldest = lists.filter_map(|l| l.live().find(|s| s.packed.state() != State::Staged));
+        let (prepared_in, prepared_out) = self.prepared_counts();
         Stats {
+            prepared_in,
+            prepared_out,
             consumers: (self.consumers.len() + self.browsers.len()) as u64,
             credit: self.consumers.credit() + self.browsers.credit(),
             oldest_arrived_ms: oldest.map(|s| s.packed.arrived_ms).min(),
@@ -246,7 +261,7 @@ impl Queue {
 
     /// Whether nothing is ready, or about to be loaded or returned, that this consumer could get: a drain is complete.
     pub fn quiet_for(&self, consumer: ConsumerId) -> bool {
-        if self.consumers.leaving().is_some() {
+        if self.consumers.leaving().is_some() || !self.transactions.ending.is_empty() {
             return false;
         }
         if self.counts.of(State::Available) == 0 {
@@ -261,18 +276,27 @@ impl Queue {
         })
     }
 
-    /// Draws a number. If its reservation is not durable yet, the ticket that makes it so: nobody may see the entry before
-    /// that, for a later start must never draw the number again.
-    fn draw(&mut self, turn: &mut Turn<'_>) -> (Sequence, Option<Ticket>) {
-        let sequence = self.next;
-        self.next += 1;
-        if self.reserving.is_none() && self.next + RESERVE / 2 >= self.reserved {
+    /// Draws so many numbers, one after the other, and answers the first. If the reservation of the last is not durable yet, the ticket
+    /// that makes it so: nobody may see its entry before that, for a later start must never draw the number again.
+    pub(crate) fn draw(&mut self, count: u64, turn: &mut Turn<'_>) -> (Sequence, Option<Ticket>) {
+        let first = self.next;
+        self.next += count;
+        let enough = match self.reserving {
+            None => self.next + RESERVE / 2 < self.reserved,
+            Some((_, up_to)) => self.next <= up_to,
+        };
+        if !enough {
             let up_to = self.reserved.max(self.next) + RESERVE;
             turn.batch.push(Op::Reserve { queue: self.id, up_to });
             self.reserving = Some((turn.ticket, up_to));
         }
-        let reservation = self.reserving.filter(|_| sequence >= self.reserved).map(|(ticket, _)| ticket);
-        (sequence, reservation)
+        let reservation = self.reserving.filter(|_| self.next > self.reserved).map(|(ticket, _)| ticket);
+        (first, reservation)
+    }
+
+    /// The lowest number that waits for a flush.
+    pub(crate) fn first_staged(&self) -> Option<Sequence> {
+        self.levels.iter().flatten().filter_map(|l| l.staged.front()).map(|(_, sequence)| *sequence).min()
     }
 
     pub(crate) fn level_mut(&mut self, level: u8) -> &mut Level {
@@ -315,7 +339,7 @@ impl Queue {
         let Enqueue { head, content, stored, overlay } = message;
         let persistent = head.persistent();
         assert!(!persistent || stored.is_some(), "a persistent message is in the batch");
-        let (sequence, reservation) = self.draw(turn);
+        let (sequence, reservation) = self.draw(1, turn);
         let level = head.level();
         // A non-persistent entry does not overtake a persistent one that waits for its flush (invariant 4).
         let before = self.level_mut(level).staged.back().map(|(ticket, _)| *ticket);
@@ -344,7 +368,7 @@ impl Queue {
         sequence
     }
 
-    fn store(&mut self, sequence: Sequence, head: Head, content: Stored, turn: &mut Turn<'_>) {
+    pub(crate) fn store(&mut self, sequence: Sequence, head: Head, content: Stored, turn: &mut Turn<'_>) {
         let volatile = !head.persistent();
         if volatile {
             self.volatile = turn.ticket;
@@ -368,7 +392,7 @@ impl Queue {
         overlay: Box<Overlay>,
         turn: &mut Turn<'_>,
     ) -> Sequence {
-        let (sequence, _) = self.draw(turn);
+        let (sequence, _) = self.draw(1, turn);
         let level = head.level();
         let mut packed = Packed::new(head, content, State::birth(true));
         packed.set(Flag::Stored, stored);
@@ -471,12 +495,18 @@ impl Queue {
             Record::Acknowledge if stored && !planted(Planted::ForgetAcknowledgement) => {
                 turn.batch.acknowledge(self.id, sequence)
             }
-            Record::Redeliver => {
+            // No start recovers it, so the record does not name it.
+            Record::Decided if transition.to == State::Gone => {
+                if stored && !persistent {
+                    turn.batch.acknowledge(self.id, sequence);
+                }
+            }
+            Record::Redeliver | Record::Decided => {
                 let h = self.histories.get_mut(history);
                 h.deliveries = h.deliveries.saturating_add(transition.deliveries);
                 h.attempts = h.attempts.saturating_add(transition.attempts);
                 (h.doubt, h.crashes, h.passed) = (Doubt::No, 0, 0);
-                if stored && persistent {
+                if stored && persistent && transition.record == Record::Redeliver {
                     slot.packed.set(Flag::Held, true);
                     self.held.push_back((turn.ticket, level, sequence));
                     let forgets = h.deliveries > 1 && planted(Planted::ForgetCount);
@@ -537,7 +567,8 @@ impl Queue {
 
     /// What [`Queue::errands`] must say.
     pub(crate) fn has_errands(&self) -> bool {
-        self.limits.drops() || !self.purges.is_empty() || !self.moves.is_empty() || self.browsers.len() > 0
+        let ending = !self.transactions.ending.is_empty();
+        ending || self.limits.drops() || !self.purges.is_empty() || !self.moves.is_empty() || self.browsers.len() > 0
     }
 
     /// Whether the record that holds this entry back is in this turn's batch.
@@ -571,6 +602,7 @@ impl Queue {
                 }
             }
         }
+        counted[State::Staged as usize] += self.audit_parts()?;
         if State::ALL.iter().any(|s| counted[*s as usize] != self.counts.of(*s)) {
             return Err("a state is miscounted");
         }

@@ -76,7 +76,7 @@ impl Queue {
     }
 
     /// The place of the entry that a consumer holds under this key.
-    fn delivery(&self, key: DeliveryKey) -> Option<Place> {
+    pub(crate) fn delivery(&self, key: DeliveryKey) -> Option<Place> {
         let place = self.find(key.level, key.sequence)?;
         let slot = self.list(key.level).slot(place);
         if slot.packed.state() != State::Acquired {
@@ -87,7 +87,7 @@ impl Queue {
     }
 
     /// Takes an entry out of its consumer's hands.
-    fn let_go(&mut self, level: u8, place: Place) {
+    pub(crate) fn let_go(&mut self, level: u8, place: Place) {
         let slot = self.list(level).slot(place);
         let (index, sequence) = (slot.packed.history, slot.sequence);
         let history = self.histories.get_mut(index);
@@ -108,9 +108,7 @@ impl Queue {
             let overlay = self.histories.get_mut(index).overlay.get_or_insert_default();
             overlay.annotations = back.annotations;
         }
-        let limit = self.settings.delivery_limit;
-        let attempts = self.histories.get(index).attempts + 1;
-        if back.event == Event::ReturnSeen && limit > 0 && attempts >= limit && !self.dead_letters {
+        if back.event == Event::ReturnSeen && self.is_exhausted(index) {
             let cause = Cause::Letter { reason: Reason::DeliveryLimit, detail: String::new() };
             self.doom(key, place, cause, out);
             return;
@@ -138,6 +136,12 @@ impl Queue {
             self.histories.remove(index);
         }
         self.must(level, place, event, turn);
+    }
+
+    /// Whether one more attempt is one too many.
+    pub(crate) fn is_exhausted(&self, history: u32) -> bool {
+        let limit = self.settings.delivery_limit;
+        limit > 0 && self.histories.get(history).attempts.saturating_add(1) >= limit && !self.dead_letters
     }
 
     /// Takes back what consumers that left still hold, oldest first, as far as `work` goes; true when nothing is left. The

@@ -12,7 +12,7 @@ impl Queue {
     /// nowhere else, and the caller must hand it to the store as a volatile Enqueue in the turn's batch; from now on the
     /// queue takes it as stored there.
     pub fn spill(&mut self, level: u8, sequence: Sequence, buffer: u64) -> Option<(Head, Resident)> {
-        let place = self.find(level, sequence)?;
+        let Some(place) = self.find(level, sequence) else { return self.spill_ending(sequence, buffer) };
         let packed = &mut self.list_mut(level).slot_mut(place).packed;
         if packed.state() == State::Gone || packed.has(Flag::Stored) {
             return None;

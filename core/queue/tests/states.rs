@@ -8,15 +8,15 @@ use std::path::Path;
 /// What each event (column) does in each state (row): `.` is illegal, otherwise the state after, `+1` for deliveries,
 /// `+1+1` for deliveries and attempts, and the record. Written by hand from `spec/entry.md`; not derived from the code.
 const TABLE: &str = "
-           Durable    Abandon         Dispatch  Acknowledge                    ReturnUnseen  ReturnModified       ReturnSeen               ReturnLost             Divert     Stay       Postpone   DeadLetter                  Move                 Damage   Purge
-Staged     Available  Gone:Abandoned  .         .                              .             .                    .                        .                      .          .          .          .                           .                    .        .
-Available  .          .               Acquired  .                              .             .                    .                        .                      Scheduled  .          .          .                           .                    Damaged  Gone:Purged/Acknowledge
-Scheduled  .          .               .         .                              .             .                    .                        .                      .          Available  .          Gone:DeadLettered/Relocate  Gone:Moved/Relocate  Damaged  Gone:Purged/Acknowledge
-Acquired   .          .               .         Gone:Acknowledged/Acknowledge  Available     Available/Redeliver  Available+1+1/Redeliver  Available+1/Redeliver  .          .          Scheduled  Gone:DeadLettered/Relocate  .                    Damaged  .
-Removing   .          .               .         .                              .             .                    .                        .                      .          .          .          .                           .                    .        .
-Moving     .          .               .         .                              .             .                    .                        .                      .          .          .          .                           .                    .        .
-Damaged    .          .               .         .                              .             .                    .                        .                      .          .          .          .                           .                    .        Gone:Purged/Acknowledge
-Gone       .          .               .         .                              .             .                    .                        .                      .          .          .          .                           .                    .        .
+           Durable    Abandon         Dispatch  Acknowledge                    ReturnUnseen  ReturnModified       ReturnSeen               ReturnLost             Divert     Stay       Postpone   DeadLetter                  Move                 Damage   Purge                    Remove    Commit                     Rollback                 DecideRollback
+Staged     Available  Gone:Abandoned  .         .                              .             .                    .                        .                      .          .          .          .                           .                    .        .                        .         Available                  Gone:Abandoned           .
+Available  .          .               Acquired  .                              .             .                    .                        .                      Scheduled  .          .          .                           .                    Damaged  Gone:Purged/Acknowledge  Removing  .                          .                        .
+Scheduled  .          .               .         .                              .             .                    .                        .                      .          Available  .          Gone:DeadLettered/Relocate  Gone:Moved/Relocate  Damaged  Gone:Purged/Acknowledge  .         .                          .                        .
+Acquired   .          .               .         Gone:Acknowledged/Acknowledge  Available     Available/Redeliver  Available+1+1/Redeliver  Available+1/Redeliver  .          .          Scheduled  Gone:DeadLettered/Relocate  .                    Damaged  .                        Removing  .                          .                        .
+Removing   .          .               .         .                              .             .                    .                        .                      Scheduled  .          .          .                           .                    .        .                        .         Gone:Acknowledged/Decided  Available+1+1/Redeliver  Available+1+1/Decided
+Moving     .          .               .         .                              .             .                    .                        .                      .          .          .          .                           .                    .        .                        .         .                          .                        .
+Damaged    .          .               .         .                              .             .                    .                        .                      .          .          .          .                           .                    .        Gone:Purged/Acknowledge  .         .                          .                        .
+Gone       .          .               .         .                              .             .                    .                        .                      .          .          .          .                           .                    .        .                        .         .                          .                        .
 ";
 
 fn cell(state: State, event: Event) -> String {
@@ -69,6 +69,10 @@ fn position(state: State, event: Event) -> (usize, usize) {
         Event::Move => 12,
         Event::Damage => 13,
         Event::Purge => 14,
+        Event::Remove => 15,
+        Event::Commit => 16,
+        Event::Rollback => 17,
+        Event::DecideRollback => 18,
     };
     (row, column)
 }
@@ -106,7 +110,7 @@ fn page() -> String {
     let mut out = String::from(
         "# States of an entry\n\n\
          Generated from `core/queue/src/entry.rs` by the test `the_page_is_what_the_code_does`; `UPDATE_SNAPSHOTS=1` rewrites it.\n\
-         What the states mean is said in `core/queue/src/entry.rs`; *Removing* and *Moving* wait for transactions and lanes.\n\n\
+         What the states mean is said in `core/queue/src/entry.rs`; *Moving* waits for lanes. `Decided`: the record that decides the transaction, or that prepared it, says it.\n\n\
          ```mermaid\nstateDiagram-v2\n",
     );
     for born in [State::birth(true), State::birth(false)] {

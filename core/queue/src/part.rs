@@ -1,0 +1,184 @@
+//! A transaction's part in a queue, as a value: what it adds and removes, how much of that was written ahead, where bodies are.
+//!
+//! Must not know: the queue's lists and counts. What is added has no number here, so it stands in no list; its number will be that
+//! of the first add + its index.
+
+use crate::entry::State;
+use crate::slot::{Flag, Packed};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use packhorse_model::{Content, Head, LargeId, Purpose, QueueId, Resident, Sequence, TxnId};
+use packhorse_store::{Ahead, Body, Numbers, Stored, Ticket, TxOps, TxnOp, TxnPart};
+
+/// What is not written weighs so much at most, bytes: bodies and [`OP_BYTES`] for each operation.
+const AHEAD_BYTES: u64 = 1 << 20;
+/// What an operation weighs beside its body.
+const OP_BYTES: u64 = 64;
+
+/// A message that is added.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Add {
+    pub(crate) index: u32,
+    /// Its body's place is a piece of the transaction's, see [`Part::at`].
+    pub(crate) packed: Packed,
+}
+
+/// A question for the part that is not answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question {
+    pub(crate) operations: u64,
+    pub(crate) purpose: Purpose,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Part {
+    pub(crate) adds: Vec<Add>,
+    /// Level and number.
+    pub(crate) removes: Vec<(u8, Sequence)>,
+    /// Operations that have come, refused and stale ones too.
+    pub(crate) came: u64,
+    /// All have come.
+    pub(crate) closed: bool,
+    /// The branch is in doubt.
+    pub(crate) prepared: bool,
+    pub(crate) question: Option<Question>,
+    /// The answer to it waits for this ticket.
+    pub(crate) until: Option<Ticket>,
+    /// Drawn for the adds.
+    pub(crate) numbers: Option<Numbers>,
+    pub(crate) persistent: bool,
+    /// Messages in it that do not survive a crash.
+    pub(crate) volatile: u64,
+    /// The next add's index.
+    next_index: u32,
+    /// What is to be written.
+    ops: Vec<TxnOp>,
+    /// What that weighs, bytes.
+    weight: u64,
+    ahead: Ahead,
+    /// Pieces that the caller keeps, ascending: of persistent messages, and of others.
+    pieces: Vec<u64>,
+    volatile_pieces: Vec<u64>,
+    /// Pieces that are in the ring, ascending, each with its buffer.
+    places: Vec<(u64, u64)>,
+}
+
+impl Part {
+    pub(crate) fn add(&mut self, head: Head, content: Content) {
+        let index = self.next_index;
+        let mut packed = Packed::new(head, content, State::birth(true));
+        let persistent = head.persistent();
+        packed.set(Flag::Stored, persistent);
+        self.adds.push(Add { index, packed });
+        self.next_index += 1;
+        let pieces = if persistent { &mut self.pieces } else { &mut self.volatile_pieces };
+        if let Content::Body(Resident { buffer, .. }) = content
+            && pieces.last() != Some(&buffer)
+        {
+            pieces.push(buffer);
+        }
+        if !persistent {
+            self.volatile += 1;
+            return;
+        }
+        let content = match content {
+            Content::Body(Resident { buffer, offset, length }) => {
+                self.weight += u64::from(length);
+                Stored::Body(Body { piece: buffer as u32, offset, length })
+            }
+            Content::Large { id, length } => Stored::Large { id, length },
+        };
+        self.write(TxnOp::Enqueue { index, head, content });
+    }
+
+    /// `survives`: with the numbers that an entry has once it comes back, of one that survives a crash.
+    pub(crate) fn remove(&mut self, level: u8, sequence: Sequence, survives: Option<(u32, u32)>) {
+        self.removes.push((level, sequence));
+        match survives {
+            Some((deliveries, attempts)) => self.write(TxnOp::Acknowledge { sequence, deliveries, attempts }),
+            None => self.volatile += 1,
+        }
+    }
+
+    fn write(&mut self, op: TxnOp) {
+        self.persistent = true;
+        self.weight += OP_BYTES;
+        self.ops.push(op);
+    }
+
+    /// An add from before this start.
+    pub(crate) fn recovered_add(&mut self, index: u32, head: Head, content: Content) {
+        let mut packed = Packed::new(head, content, State::birth(true));
+        packed.set(Flag::Stored, true);
+        self.adds.push(Add { index, packed });
+        self.next_index = self.next_index.max(index + 1);
+    }
+
+    /// From before this start: nothing comes any more.
+    pub(crate) fn set_recovered(&mut self) {
+        (self.closed, self.prepared, self.persistent) = (true, true, true);
+    }
+
+    /// What goes ahead, if that is enough by now.
+    pub(crate) fn take_ahead(&mut self, txn: TxnId, queue: QueueId) -> Option<Box<TxOps>> {
+        if self.weight < AHEAD_BYTES {
+            return None;
+        }
+        let ops = core::mem::take(&mut self.ops);
+        let record = self.ahead.records;
+        self.ahead.records += 1;
+        self.ahead.ops += ops.len() as u64;
+        self.ahead.bytes += core::mem::take(&mut self.weight) - OP_BYTES * ops.len() as u64;
+        self.pieces.clear();
+        Some(Box::new(TxOps { txn, queue, record, ops }))
+    }
+
+    /// Numbers that its adds need.
+    pub(crate) fn numbers_needed(&self) -> u32 {
+        self.next_index
+    }
+
+    /// What the record is told.
+    pub(crate) fn told(&mut self, purpose: Purpose) -> TxnPart {
+        match purpose {
+            Purpose::Decide => TxnPart { numbers: self.numbers, ..TxnPart::default() },
+            Purpose::Commit | Purpose::Prepare => {
+                let ops = core::mem::take(&mut self.ops);
+                TxnPart { ops, pieces: Vec::new(), ahead: self.ahead, numbers: self.numbers }
+            }
+        }
+    }
+
+    /// It is prepared: bodies of persistent messages are in the ring.
+    pub(crate) fn prepare(&mut self, buffers: &[u64]) {
+        self.prepared = true;
+        self.places = self.pieces.drain(..).zip(buffers.iter().copied()).collect();
+    }
+
+    /// It is committed: all pieces that are left are in the ring.
+    pub(crate) fn commit(&mut self, buffers: &[u64]) {
+        let mut left: Vec<u64> = self.pieces.drain(..).chain(self.volatile_pieces.drain(..)).collect();
+        left.sort_unstable();
+        self.places.extend(left.into_iter().zip(buffers.iter().copied()));
+        self.places.sort_unstable();
+    }
+
+    /// Where the body of an add is in the ring; what went ahead, or is from before this start, is not there.
+    pub(crate) fn at(&self, body: Resident) -> Resident {
+        let found = self.places.binary_search_by_key(&body.buffer, |(piece, _)| *piece);
+        Resident { buffer: found.map_or(0, |at| self.places[at].1), ..body }
+    }
+
+    /// Its files that no store knows, from this add on, or will know once the branch is rolled back.
+    pub(crate) fn unknown_files(&self, from: usize) -> impl Iterator<Item = LargeId> {
+        self.adds.iter().skip(from).filter_map(|add| self.unknown_file(add))
+    }
+
+    /// Of a branch in doubt the store keeps the files of what is persistent, and drops them itself.
+    pub(crate) fn unknown_file(&self, add: &Add) -> Option<LargeId> {
+        match add.packed.content() {
+            Content::Large { id, .. } if !(self.prepared && add.packed.persistent()) => Some(id),
+            _ => None,
+        }
+    }
+}

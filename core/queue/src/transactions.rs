@@ -1,0 +1,345 @@
+//! Transactions: what they add and remove in this queue waits in parts until their homes have decided (`spec/transactions.md`).
+//!
+//! Must not know: homes, records, branches' names. A message that is added is counted as staged from the start, and stands in its
+//! level's list from the end on; an entry that is removed stays where it is. How a part ends is in `ending`.
+
+use crate::ending::Ending;
+use crate::entry::{Event, State};
+use crate::history::NONE;
+use crate::input::{DeliveryKey, Effect, Gathered, Turn};
+use crate::list::Place;
+use crate::part::{Part, Question};
+use crate::queue::Queue;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use packhorse_model::{Content, Head, Purpose, Resolution, Sequence, TxnId};
+use packhorse_store::{Numbers, RecoveredOp, RecoveredWork, Ticket};
+
+/// A message in a transaction's part, as operators see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartItem {
+    /// It is added.
+    Add {
+        /// Its head.
+        head: Head,
+        /// Length of its content, bytes.
+        length: u64,
+    },
+    /// It is removed.
+    Remove {
+        /// Its number.
+        sequence: Sequence,
+        /// Its head.
+        head: Head,
+        /// Length of its content, bytes.
+        length: u64,
+    },
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Transactions {
+    /// Not decided.
+    pub(crate) parts: BTreeMap<TxnId, Part>,
+    /// Decided, and to be carried out in this order.
+    pub(crate) ending: VecDeque<Ending>,
+    /// Of transactions that were rolled back: the operations that rollbacks named, less those that came. So many are to be dropped when
+    /// they come; below zero, they came before the rollback that names them.
+    dead: BTreeMap<TxnId, i64>,
+    /// What parts wait for.
+    waits: BTreeSet<(Ticket, TxnId)>,
+    /// First numbers drawn for parts that have not been carried out.
+    pub(crate) drawn: BTreeSet<Sequence>,
+}
+
+impl Transactions {
+    /// The lowest ticket waited for.
+    pub(crate) fn awaits(&self) -> Option<Ticket> {
+        self.waits.first().map(|(ticket, _)| *ticket)
+    }
+
+    /// The part for an operation that has come; `None`: it is to be dropped.
+    fn open(&mut self, txn: TxnId) -> Option<&mut Part> {
+        if self.dead.contains_key(&txn) {
+            self.owe(txn, -1);
+            return None;
+        }
+        let part = self.parts.entry(txn).or_default();
+        if part.closed {
+            return None;
+        }
+        part.came += 1;
+        Some(part)
+    }
+
+    /// So many more are to be dropped when they come.
+    fn owe(&mut self, txn: TxnId, operations: i64) {
+        let owed = self.dead.entry(txn).or_default();
+        *owed += operations;
+        if *owed == 0 {
+            self.dead.remove(&txn);
+        }
+    }
+
+    /// A part's answer waits for this ticket, if not for a later one.
+    fn wait(&mut self, txn: TxnId, ticket: Ticket) {
+        let Some(part) = self.parts.get_mut(&txn) else { return };
+        if let Some(before) = part.until {
+            self.waits.remove(&(before, txn));
+        }
+        let ticket = part.until.map_or(ticket, |before| before.max(ticket));
+        part.until = Some(ticket);
+        self.waits.insert((ticket, txn));
+    }
+}
+
+impl Queue {
+    pub(crate) fn stage_enqueue(
+        &mut self,
+        txn: TxnId,
+        head: Head,
+        content: Content,
+        turn: &mut Turn<'_>,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(part) = self.transactions.open(txn) else {
+            if let Content::Large { id, .. } = content {
+                out.push(Effect::Discard(id));
+            }
+            return;
+        };
+        part.add(head, content);
+        self.counts.born(State::birth(true), content.length());
+        self.has_come(txn, turn, out);
+    }
+
+    pub(crate) fn stage_acknowledge(
+        &mut self,
+        txn: TxnId,
+        key: DeliveryKey,
+        turn: &mut Turn<'_>,
+        out: &mut Vec<Effect>,
+    ) -> bool {
+        if self.transactions.open(txn).is_none() {
+            return false;
+        }
+        let place = self.delivery(key);
+        if let Some(place) = place {
+            self.let_go(key.level, place);
+            self.must(key.level, place, Event::Remove, turn);
+            let packed = self.list(key.level).slot(place).packed;
+            let history = self.histories.get(packed.history);
+            let raised = (history.deliveries.saturating_add(1), history.attempts.saturating_add(1));
+            let part = self.transactions.parts.get_mut(&txn).expect("it was opened");
+            part.remove(key.level, key.sequence, packed.persistent().then_some(raised));
+        }
+        self.has_come(txn, turn, out);
+        place.is_some()
+    }
+
+    pub(crate) fn stage_refused(&mut self, txn: TxnId, turn: &mut Turn<'_>, out: &mut Vec<Effect>) {
+        if self.transactions.open(txn).is_some() {
+            self.has_come(txn, turn, out);
+        }
+    }
+
+    /// An operation has come: perhaps some go ahead, perhaps it was the last.
+    fn has_come(&mut self, txn: TxnId, turn: &mut Turn<'_>, out: &mut Vec<Effect>) {
+        let part = self.transactions.parts.get_mut(&txn).expect("it was opened");
+        if let Some(ahead) = part.take_ahead(txn, self.id) {
+            out.push(Effect::Ahead(ahead));
+            self.transactions.wait(txn, turn.ticket);
+        }
+        self.answer(txn, turn, out);
+    }
+
+    pub(crate) fn gather(
+        &mut self,
+        txn: TxnId,
+        operations: u64,
+        purpose: Purpose,
+        turn: &mut Turn<'_>,
+        out: &mut Vec<Effect>,
+    ) {
+        if purpose == Purpose::Decide && !self.transactions.parts.contains_key(&txn) {
+            // Nothing of it survived.
+            let part = Part::default().told(purpose);
+            out.push(Effect::Gathered(Box::new(Gathered { txn, part, persistent: false, volatile: 0 })));
+            return;
+        }
+        let part = self.transactions.parts.entry(txn).or_default();
+        part.question = Some(Question { operations, purpose });
+        self.answer(txn, turn, out);
+    }
+
+    /// Answers the question for a part, if there is one, and all has come, and what it rests on is durable.
+    fn answer(&mut self, txn: TxnId, turn: &mut Turn<'_>, out: &mut Vec<Effect>) {
+        let Some(part) = self.transactions.parts.get_mut(&txn) else { return };
+        let Some(Question { operations, purpose }) = part.question else { return };
+        if !part.closed && part.came < operations {
+            return;
+        }
+        part.closed = true;
+        let count = part.numbers_needed();
+        if purpose != Purpose::Prepare && part.numbers.is_none() && count > 0 {
+            let (first, reservation) = self.draw(u64::from(count), turn);
+            self.transactions.drawn.insert(first);
+            if let Some(part) = self.transactions.parts.get_mut(&txn) {
+                part.numbers = Some(Numbers { first, count });
+            }
+            // Its record is in another shard's batch, and must not be durable before the numbers are.
+            if let Some(ticket) = reservation {
+                self.transactions.wait(txn, ticket);
+            }
+        }
+        let Some(part) = self.transactions.parts.get_mut(&txn).filter(|part| part.until.is_none()) else { return };
+        part.question = None;
+        let (persistent, volatile) = (part.persistent, part.volatile);
+        let part = part.told(purpose);
+        out.push(Effect::Gathered(Box::new(Gathered { txn, part, persistent, volatile })));
+    }
+
+    /// What parts waited for is durable.
+    pub(crate) fn parts_durable(&mut self, up_to: Ticket, turn: &mut Turn<'_>, out: &mut Vec<Effect>) {
+        while let Some(&(ticket, txn)) = self.transactions.waits.first()
+            && ticket <= up_to
+        {
+            self.transactions.waits.pop_first();
+            if let Some(part) = self.transactions.parts.get_mut(&txn) {
+                part.until = None;
+            }
+            self.answer(txn, turn, out);
+        }
+    }
+
+    pub(crate) fn apply(&mut self, txn: TxnId, operations: u64, resolution: Resolution, buffers: &[u64]) {
+        let transactions = &mut self.transactions;
+        if resolution == Resolution::Prepared {
+            if let Some(part) = transactions.parts.get_mut(&txn) {
+                part.prepare(buffers);
+            }
+            return;
+        }
+        let part = transactions.parts.remove(&txn);
+        if resolution == Resolution::Rollback {
+            let came = part.as_ref().map_or(0, |part| if part.closed { operations } else { part.came });
+            transactions.owe(txn, operations as i64 - came as i64);
+        }
+        let Some(mut part) = part else { return };
+        if let Some(ticket) = part.until {
+            transactions.waits.remove(&(ticket, txn));
+        }
+        if resolution == Resolution::Commit {
+            part.commit(buffers);
+        }
+        transactions.ending.push_back(Ending::new(part, resolution == Resolution::Commit));
+        self.errands = true;
+    }
+
+    /// Something of a branch in doubt from before this start.
+    pub(crate) fn recovered_op(&mut self, recovered: RecoveredOp, turn: &mut Turn<'_>) {
+        let RecoveredOp { txn, op, .. } = recovered;
+        let part = self.transactions.parts.entry(txn).or_default();
+        part.set_recovered();
+        match op {
+            RecoveredWork::Enqueue { index, head, content } => {
+                part.recovered_add(index, head, content);
+                self.counts.born(State::birth(true), content.length());
+            }
+            RecoveredWork::Acknowledge { sequence, deliveries, attempts } => {
+                // One that is not there did not survive, and the branch has nothing to do with it.
+                let Some((level, place)) = self.anywhere(sequence) else { return };
+                part_of(&mut self.transactions, txn).removes.push((level, sequence));
+                let mut index = self.list(level).slot(place).packed.history;
+                if index == NONE {
+                    index = self.histories.add(level, sequence);
+                    self.list_mut(level).slot_mut(place).packed.history = index;
+                }
+                // They rise again when it comes back.
+                let history = self.histories.get_mut(index);
+                (history.deliveries, history.attempts) = (deliveries.saturating_sub(1), attempts.saturating_sub(1));
+                self.must(level, place, Event::Remove, turn);
+            }
+        }
+    }
+
+    /// A ready entry of this number, whatever its level.
+    fn anywhere(&self, sequence: Sequence) -> Option<(u8, Place)> {
+        let found = (0..10).find_map(|level| Some((level, self.find(level, sequence)?)));
+        found.filter(|(level, place)| self.list(*level).slot(*place).packed.state() == State::Available)
+    }
+
+    /// The transactions that have a part here and are not decided.
+    pub fn transactions(&self) -> impl Iterator<Item = TxnId> + '_ {
+        self.transactions.parts.keys().copied()
+    }
+
+    /// Those of them that are in doubt, being prepared.
+    pub fn prepared(&self) -> impl Iterator<Item = TxnId> + '_ {
+        self.transactions.parts.iter().filter(|(_, part)| part.prepared).map(|(txn, _)| *txn)
+    }
+
+    /// Whether the queue must not be deleted or emptied as a whole, because something here is in doubt.
+    pub fn in_doubt(&self) -> bool {
+        self.prepared().next().is_some()
+    }
+
+    /// What an undecided transaction does here: what it adds, then what it removes. `from`: which is the first wanted, of all.
+    pub fn part(&self, txn: TxnId, from: usize, max: usize) -> Vec<PartItem> {
+        let Some(part) = self.transactions.parts.get(&txn) else { return Vec::new() };
+        let adds = part.adds.iter().map(|add| PartItem::Add { head: add.packed.head(), length: add.packed.length() });
+        let removes = part.removes.iter().skip(from.saturating_sub(part.adds.len())).filter_map(|(level, sequence)| {
+            let packed = &self.list(*level).slot(self.find(*level, *sequence)?).packed;
+            Some(PartItem::Remove { sequence: *sequence, head: packed.head(), length: packed.length() })
+        });
+        adds.skip(from).chain(removes).take(max).collect()
+    }
+
+    /// What is prepared: messages added, and messages removed.
+    pub(crate) fn prepared_counts(&self) -> (u64, u64) {
+        let undecided =
+            self.transactions.parts.values().filter(|p| p.prepared).map(|p| (p.adds.len(), p.removes.len()));
+        let ending = self.transactions.ending.iter().filter(|e| e.part.prepared).map(Ending::left);
+        undecided.chain(ending).fold((0, 0), |(a, b), (adds, removes)| (a + adds as u64, b + removes as u64))
+    }
+
+    /// Files that nobody knows when the queue is gone.
+    pub(crate) fn discard_files(&self, out: &mut Vec<Effect>) {
+        let undecided = self.transactions.parts.values().flat_map(|part| part.unknown_files(0));
+        let ending = self.transactions.ending.iter().flat_map(Ending::unknown_files);
+        out.extend(undecided.chain(ending).map(Effect::Discard));
+    }
+
+    /// Checks the parts against the lists; a sentence if they differ. Answer: how many are staged here.
+    pub(crate) fn audit_parts(&self) -> Result<u64, &'static str> {
+        let (mut staged, mut removing) = (0, 0);
+        let undecided = self.transactions.parts.values().map(|part| (part, 0, 0));
+        let ending = self.transactions.ending.iter().map(|e| {
+            let (adds, removes) = e.left();
+            (&e.part, e.part.adds.len() - adds, e.part.removes.len() - removes)
+        });
+        let mut firsts = BTreeSet::new();
+        for (part, adds, removes) in undecided.chain(ending) {
+            firsts.extend(part.numbers.map(|numbers| numbers.first));
+            staged += (part.adds.len() - adds) as u64;
+            for (level, sequence) in &part.removes[removes..] {
+                let slot = self.find(*level, *sequence).map(|place| self.list(*level).slot(place));
+                if slot.is_none_or(|slot| slot.packed.state() != State::Removing) {
+                    return Err("a transaction removes an entry that is not being removed");
+                }
+                removing += 1;
+            }
+        }
+        if removing != self.counts.of(State::Removing) {
+            return Err("an entry is being removed by no transaction, or by two");
+        }
+        if firsts != self.transactions.drawn {
+            return Err("the numbers drawn for parts are not those that they have");
+        }
+        Ok(staged)
+    }
+}
+
+fn part_of(transactions: &mut Transactions, txn: TxnId) -> &mut Part {
+    transactions.parts.entry(txn).or_default()
+}
