@@ -1,5 +1,6 @@
-//! `cargo xtask codegen`: makes `core/amqp10/src/codec/generated.rs` from `core/amqp10/standard.toml`, and has the tables of
-//! `docs/durability-report.md` made. It turns one table into plain structs and straight-line code; rules of the protocol do not
+//! `cargo xtask codegen`: makes `core/amqp10/src/codec/generated.rs` from `core/amqp10/standard.toml`,
+//! `core/amqp10/src/transaction/generated.rs` from `core/amqp10/extension.toml`, and has the tables of
+//! `docs/durability-report.md` made. It turns a table into plain structs and straight-line code; rules of the protocol do not
 //! belong here.
 
 use std::collections::BTreeMap;
@@ -10,8 +11,61 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
-const TABLE: &str = "core/amqp10/standard.toml";
-const OUTPUT: &str = "core/amqp10/src/codec/generated.rs";
+/// What tells the types of one source from those of another.
+struct Origin {
+    table: &'static str,
+    output: &'static str,
+    /// The head of the file that is made.
+    head: &'static str,
+    /// Whose sections are cited.
+    cites: &'static str,
+    /// The first word of symbolic descriptors.
+    prefix: &'static str,
+    /// The upper half of numeric descriptors.
+    domain: u32,
+    /// Enums of all types of a group: name, what it is, the group.
+    unions: &'static [(&'static str, &'static str, &'static str)],
+}
+
+const ORIGINS: [Origin; 2] = [
+    Origin {
+        table: "core/amqp10/standard.toml",
+        output: "core/amqp10/src/codec/generated.rs",
+        head: "//! The composite and restricted types of the standard. Made by `cargo xtask codegen` from\n\
+               //! `standard.toml`: change that, not this.\n\n\
+               use alloc::vec::Vec;\n\n\
+               use super::cursor::{Bounds, Cursor};\n\
+               use super::encode::{self, FieldsWriter};\n\
+               use super::error::{DecodeError, Fault};\n\
+               use super::fields::{Fields, at, described, performative_code, required, required_symbols};\n\
+               use super::union::{AttachTarget, DeliveryState, MessageId, Outcome};\n\
+               use super::value::{Map, Symbols, Value};\n\
+               use crate::limits::Limits;\n",
+        cites: "amqp10",
+        prefix: "amqp",
+        domain: 0,
+        unions: &[
+            ("Performative", "The body of an AMQP frame.", "performative"),
+            ("SaslPerformative", "The body of a SASL frame.", "sasl"),
+        ],
+    },
+    Origin {
+        table: "core/amqp10/extension.toml",
+        output: "core/amqp10/src/transaction/generated.rs",
+        head: "//! Packhorse's own composite types. Made by `cargo xtask codegen` from `extension.toml`: change that, not this.\n\n\
+               use alloc::vec::Vec;\n\n\
+               use crate::codec::cursor::{Bounds, Cursor};\n\
+               use crate::codec::encode::{self, FieldsWriter};\n\
+               use crate::codec::fields::{Fields, at, described, required};\n\
+               use crate::codec::{DecodeError, Fault, List};\n\
+               use crate::limits::Limits;\n",
+        cites: "amqp-xa",
+        prefix: "packhorse",
+        // "PHRS": no number assigned by IANA is that large.
+        domain: 0x5048_5253,
+        unions: &[],
+    },
+];
 
 /// Writes the generated files; with `--check`, fails when one is not what its sources give.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
@@ -21,18 +75,20 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         [flag] if flag == "--check" => true,
         _ => return Err("usage: cargo xtask codegen [--check]".into()),
     };
-    let table = read(&root.join(TABLE))?;
-    let table: Table = toml::from_str(&table).map_err(|e| format!("{TABLE}: {e}"))?;
-    let text = format(root, &generate(&table)?)?;
-    let path = root.join(OUTPUT);
-    if !check {
-        std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
-        return crate::durability::write(root);
+    for origin in &ORIGINS {
+        let (source, output) = (origin.table, origin.output);
+        let table = read(&root.join(source))?;
+        let table: Table = toml::from_str(&table).map_err(|e| format!("{source}: {e}"))?;
+        let text = generate(origin, &table).map_err(|e| format!("{source}: {e}"))?;
+        let text = format(root, &text)?;
+        let path = root.join(output);
+        if !check {
+            std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+        } else if read(&path)? != text {
+            return Err(format!("{output} is not what {source} gives: run `cargo xtask codegen`"));
+        }
     }
-    if read(&path)? != text {
-        return Err(format!("{OUTPUT} is not what {TABLE} gives: run `cargo xtask codegen`"));
-    }
-    crate::durability::check(root)
+    if check { crate::durability::check(root) } else { crate::durability::write(root) }
 }
 
 fn read(path: &Path) -> Result<String, String> {
@@ -110,6 +166,7 @@ enum Kind {
     /// Any number of symbols.
     Symbols,
     Map,
+    List,
     Wildcard,
     /// A restricted type.
     Choice(String),
@@ -120,12 +177,14 @@ enum Kind {
     },
 }
 
-const PLAIN: [(&str, &str); 10] = [
+const PLAIN: [(&str, &str); 12] = [
     ("boolean", "bool"),
     ("ubyte", "u8"),
     ("ushort", "u16"),
     ("uint", "u32"),
     ("ulong", "u64"),
+    ("int", "i32"),
+    ("uuid", "[u8; 16]"),
     ("binary", "&'a [u8]"),
     ("string", "&'a str"),
     ("symbol", "&'a str"),
@@ -133,7 +192,7 @@ const PLAIN: [(&str, &str); 10] = [
     ("message-id", "MessageId<'a>"),
 ];
 
-fn generate(table: &Table) -> Result<String, String> {
+fn generate(origin: &Origin, table: &Table) -> Result<String, String> {
     let mut borrows = BTreeMap::new();
     let mut types = Vec::new();
     for composite in &table.r#type {
@@ -153,34 +212,24 @@ fn generate(table: &Table) -> Result<String, String> {
             break;
         }
     }
-    let mut out = String::from(
-        "//! The composite and restricted types of the standard. Made by `cargo xtask codegen` from\n\
-         //! `standard.toml`: change that, not this.\n\n\
-         use alloc::vec::Vec;\n\n\
-         use super::cursor::{Bounds, Cursor};\n\
-         use super::encode::{self, FieldsWriter};\n\
-         use super::error::{DecodeError, Fault};\n\
-         use super::fields::{Fields, at, described, performative_code, required, required_symbols};\n\
-         use super::union::{AttachTarget, DeliveryState, MessageId, Outcome};\n\
-         use super::value::{Map, Symbols, Value};\n\
-         use crate::limits::Limits;\n",
-    );
+    let mut out = String::from(origin.head);
     for choice in &table.choice {
-        write_choice(&mut out, choice)?;
+        write_choice(&mut out, origin, choice)?;
     }
     for (composite, fields) in &types {
-        write_composite(&mut out, table, composite, fields, borrows[&composite.name]);
+        write_composite(&mut out, origin, table, composite, fields, borrows[&composite.name]);
     }
     let of_group = |group: &str| -> Vec<&Composite> { table.r#type.iter().filter(|c| c.group == group).collect() };
-    write_union(&mut out, "Performative", "The body of an AMQP frame.", &of_group("performative"), &borrows);
-    write_union(&mut out, "SaslPerformative", "The body of a SASL frame.", &of_group("sasl"), &borrows);
+    for (name, doc, group) in origin.unions {
+        write_union(&mut out, name, doc, &of_group(group), &borrows);
+    }
     Ok(out)
 }
 
 fn fields(table: &Table, composite: &Composite, borrows: &BTreeMap<String, bool>) -> Result<Vec<Field>, String> {
     let mut fields = Vec::new();
     for line in composite.fields.lines().filter(|line| !line.trim().is_empty()) {
-        let wrong = |what: &str| format!("{TABLE}: {}: {what}: {line}", composite.name);
+        let wrong = |what: &str| format!("{}: {what}: {line}", composite.name);
         let (spec, doc) = line.split_once('|').ok_or_else(|| wrong("no `|` and no description"))?;
         let mut words = spec.split_whitespace();
         let name = words.next().ok_or_else(|| wrong("no name"))?.to_string();
@@ -197,6 +246,7 @@ fn fields(table: &Table, composite: &Composite, borrows: &BTreeMap<String, bool>
             "symbol" if multiple => Kind::Symbols,
             _ if multiple => return Err(wrong("only symbols can be multiple")),
             "map" => Kind::Map,
+            "list" => Kind::List,
             "wildcard" => Kind::Wildcard,
             "state" => Kind::Nested { rust: "DeliveryState<'a>".into(), borrows: true },
             "outcome" => Kind::Nested { rust: "Outcome<'a>".into(), borrows: true },
@@ -222,7 +272,7 @@ impl Kind {
     fn borrows(&self) -> bool {
         match self {
             Self::Plain { rust, .. } => rust.contains("'a"),
-            Self::Symbols | Self::Map | Self::Wildcard => true,
+            Self::Symbols | Self::Map | Self::List | Self::Wildcard => true,
             Self::Choice(_) => false,
             Self::Nested { borrows, .. } => *borrows,
         }
@@ -233,6 +283,7 @@ impl Kind {
             Self::Plain { rust, .. } => rust,
             Self::Symbols => "Symbols<'a>",
             Self::Map => "Map<'a>",
+            Self::List => "List<'a>",
             Self::Wildcard => "Value<'a>",
             Self::Choice(rust) | Self::Nested { rust, .. } => rust,
         }
@@ -260,6 +311,7 @@ impl Field {
             (None, Kind::Plain { rust: "&'a [u8]", .. }) => "&[]".into(),
             (None, Kind::Plain { rust: "&'a str", .. }) => "\"\"".into(),
             (None, Kind::Plain { rust: "bool", .. }) => "false".into(),
+            (None, Kind::Plain { rust: "[u8; 16]", .. }) => "[0; 16]".into(),
             (None, Kind::Plain { .. }) => "0".into(),
             (None, Kind::Choice(rust)) => format!("{rust}::default()"),
             (None, _) => "Default::default()".into(),
@@ -283,6 +335,7 @@ impl Field {
             Kind::Symbols => return format!("fields.symbols().map_err({at})?"),
             Kind::Plain { name, .. } => format!("fields.{}()", name.replace('-', "_")),
             Kind::Map => "fields.map()".into(),
+            Kind::List => "fields.list()".into(),
             Kind::Wildcard => "fields.value()".into(),
             Kind::Choice(rust) => format!("{rust}::read(&mut fields)"),
         };
@@ -309,6 +362,7 @@ impl Field {
                 };
             }
             Kind::Map => "|out, map| encode::put_map(out, &map)".into(),
+            Kind::List => "|out, list| encode::put_list(out, &list)".into(),
             Kind::Wildcard => "|out, value| encode::put_value(out, &value)".into(),
             Kind::Choice(_) | Kind::Nested { .. } => "|out, value| value.encode(out)".into(),
         };
@@ -325,24 +379,23 @@ impl Field {
     }
 }
 
-fn write_choice(out: &mut String, choice: &Choice) -> Result<(), String> {
+fn write_choice(out: &mut String, origin: &Origin, choice: &Choice) -> Result<(), String> {
     let name = camel(&choice.name);
     let symbolic = choice.base == "symbol";
-    let (_, rust) =
-        PLAIN.iter().find(|(n, _)| *n == choice.base).ok_or_else(|| format!("{TABLE}: {}: base", choice.name))?;
+    let (_, rust) = PLAIN.iter().find(|(n, _)| *n == choice.base).ok_or_else(|| format!("{}: base", choice.name))?;
     let wire = if symbolic { "&'static str" } else { rust };
     let mut values = Vec::new();
     for line in choice.values.lines().filter(|line| !line.trim().is_empty()) {
         let mut words = line.split_whitespace();
         let (Some(name), Some(value)) = (words.next(), words.next()) else {
-            return Err(format!("{TABLE}: {}: name and value are needed: {line}", choice.name));
+            return Err(format!("{}: name and value are needed: {line}", choice.name));
         };
         let value = if symbolic { format!("\"{value}\"") } else { value.to_string() };
         values.push((camel(name), value, words.collect::<Vec<_>>().join(" ")));
     }
     let default = camel(&choice.default);
     let _ = writeln!(out, "\n/// {}", choice.doc);
-    let _ = writeln!(out, "//= amqp10 {}", choice.section);
+    let _ = writeln!(out, "//= {} {}", origin.cites, choice.section);
     let _ = writeln!(out, "#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]\npub enum {name} {{");
     for (variant, _, doc) in &values {
         let _ = writeln!(out, "/// {}.", upper(doc));
@@ -374,15 +427,30 @@ fn write_choice(out: &mut String, choice: &Choice) -> Result<(), String> {
     Ok(())
 }
 
-fn write_composite(out: &mut String, table: &Table, composite: &Composite, fields: &[Field], borrows: bool) {
+fn write_composite(
+    out: &mut String,
+    origin: &Origin,
+    table: &Table,
+    composite: &Composite,
+    fields: &[Field],
+    borrows: bool,
+) {
     let name = camel(&composite.name);
     let life = if borrows { "<'a>" } else { "" };
     let anon = if borrows { "<'_>" } else { "" };
-    let (code, wire) = (composite.code, &composite.name);
+    let wire = &composite.name;
+    let (code, begin) = match origin.domain {
+        0 => (format!("0x{:02x}", composite.code), "begin"),
+        domain => {
+            (format!("0x{:04x}_{:04x}_0000_00{:02x}", domain >> 16, domain & 0xffff, composite.code), "begin_wide")
+        }
+    };
+    let prefix = origin.prefix;
+    let of = if origin.domain == 0 { " in the standard" } else { "" };
     let any = if borrows { "'a" } else { "'_" };
     let (generic, bytes) = if borrows { ("", "'a") } else { ("<'b>", "'b") };
     let _ = writeln!(out, "\n/// {}", composite.doc);
-    let _ = writeln!(out, "//= amqp10 {}", composite.section);
+    let _ = writeln!(out, "//= {} {}", origin.cites, composite.section);
     let derive_default = if fields.iter().all(|f| derivable(table, f)) { "Default, " } else { "" };
     let _ = writeln!(out, "#[derive(Clone, Copy, Debug, {derive_default}PartialEq, Eq)]");
     if fields.is_empty() {
@@ -406,9 +474,9 @@ fn write_composite(out: &mut String, table: &Table, composite: &Composite, field
     let _ = writeln!(
         out,
         "impl{life} {name}{life} {{\n\
-         /// Its name in the standard.\npub const NAME: &'static str = \"{wire}\";\n\
-         /// Its numeric descriptor.\npub const CODE: u64 = 0x{code:02x};\n\
-         /// Its symbolic descriptor.\npub const SYMBOL: &'static str = \"amqp:{wire}:list\";\n"
+         /// Its name{of}.\npub const NAME: &'static str = \"{wire}\";\n\
+         /// Its numeric descriptor.\npub const CODE: u64 = {code};\n\
+         /// Its symbolic descriptor.\npub const SYMBOL: &'static str = \"{prefix}:{wire}:list\";\n"
     );
     let _ = writeln!(
         out,
@@ -444,7 +512,7 @@ fn write_composite(out: &mut String, table: &Table, composite: &Composite, field
     let _ = writeln!(
         out,
         "/// Appends it to `out`, in its shortest form.\npub fn encode(&self, out: &mut Vec<u8>) {{\n\
-         let {mutable}w = FieldsWriter::begin(out, 0x{code:02x});"
+         let {mutable}w = FieldsWriter::{begin}(out, {code});"
     );
     for field in fields {
         let _ = writeln!(out, "{}", field.write());
@@ -456,7 +524,7 @@ fn write_composite(out: &mut String, table: &Table, composite: &Composite, field
 fn derivable(table: &Table, field: &Field) -> bool {
     let default = field.default();
     let of_choice = |c: &Choice| default == format!("{}::{}", camel(&c.name), camel(&c.default));
-    matches!(default.as_str(), "None" | "0" | "false" | "\"\"" | "&[]" | "Symbols::EMPTY")
+    matches!(default.as_str(), "None" | "0" | "false" | "\"\"" | "&[]" | "[0; 16]" | "Symbols::EMPTY")
         || default.ends_with("default()")
         || table.choice.iter().any(of_choice)
 }

@@ -13,5 +13,6 @@ pub mod engine;
 pub mod fuzz;
 mod limits;
 pub mod message;
+pub mod transaction;
 
 pub use limits::Limits;

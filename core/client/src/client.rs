@@ -7,11 +7,12 @@ use alloc::vec::Vec;
 use packhorse_amqp10::Limits;
 use packhorse_amqp10::codec::{
     Attach, AttachTarget, DeliveryState, Error, Map, Modified, Open, ReceiverSettleMode, Rejected, Role, SaslCode,
-    SenderSettleMode, Source, Symbols, Target,
+    SenderSettleMode, Source, Symbols, Target, ValueWriter, put_symbol, put_ulong, put_uuid,
 };
 use packhorse_amqp10::engine::{
     self, ClientConfig, Connection, DeliveryOutcome, Input, LinkId, Misuse, Phase, Piece, SendParams, Sent, SessionId,
 };
+use packhorse_amqp10::transaction;
 
 /// How to log in.
 #[derive(Clone, PartialEq, Eq)]
@@ -48,6 +49,17 @@ pub struct Options {
     pub handshake_ms: u32,
     /// A secret that keeps peers from choosing colliding delivery tags.
     pub seed: u64,
+    /// A name for the commits of this client, so that it can ask what became of one.
+    pub commits: Option<Commits>,
+}
+
+/// A client's session over all its connections, and how far its commits have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Commits {
+    /// The session's id, of the client's choice.
+    pub session: [u8; 16],
+    /// The number that its next commit will have.
+    pub next: u64,
 }
 
 impl Default for Options {
@@ -61,6 +73,7 @@ impl Default for Options {
             incoming_window: 2048,
             handshake_ms: 20_000,
             seed: 0,
+            commits: None,
         }
     }
 }
@@ -126,7 +139,7 @@ pub enum Verdict<'a> {
 }
 
 impl<'a> Verdict<'a> {
-    fn state(self) -> DeliveryState<'a> {
+    pub(crate) fn state(self) -> DeliveryState<'a> {
         match self {
             Verdict::Accept => DeliveryState::Accepted,
             Verdict::Release => DeliveryState::Released,
@@ -149,10 +162,11 @@ impl<'a> Verdict<'a> {
 
 /// A client's connection.
 pub struct Client {
-    connection: Connection,
+    pub(crate) connection: Connection,
     container_id: String,
     hostname: Option<String>,
     login: Login,
+    commits: Option<Commits>,
     /// Links whose `attach` the peer answered by a refusal, until its `detach` tells why.
     refused: Vec<LinkId>,
     outcomes: Vec<DeliveryOutcome>,
@@ -178,6 +192,7 @@ impl Client {
             container_id: options.container_id,
             hostname: options.hostname,
             login: options.login,
+            commits: options.commits,
             refused: Vec::new(),
             outcomes: Vec::new(),
             failed: false,
@@ -269,7 +284,8 @@ impl Client {
             E::Disposition { session, ours: true, state, .. } => {
                 self.connection.take_outcomes(&mut self.outcomes);
                 for outcome in self.outcomes.iter().filter(|o| !o.settled) {
-                    if outcome.state != engine::Decision::Received {
+                    // In a transaction it is what will be; the broker settles, or we do when the transaction has ended.
+                    if !matches!(outcome.state, engine::Decision::Received | engine::Decision::Transactional) {
                         let _ = self.connection.settle_outgoing(session, outcome.delivery_id);
                     }
                 }
@@ -304,7 +320,18 @@ impl Client {
     }
 
     fn open(&mut self, now_ms: u64) {
-        let open = Open { container_id: &self.container_id, hostname: self.hostname.as_deref(), ..Open::default() };
+        let mut properties = Vec::new();
+        if let Some(Commits { session, next }) = self.commits {
+            ValueWriter::map(&mut properties, |map| {
+                put_symbol(map.next(), transaction::SESSION_PROPERTY);
+                put_uuid(map.next(), session);
+                put_symbol(map.next(), transaction::NEXT_COMMIT_PROPERTY);
+                put_ulong(map.next(), next);
+            });
+        }
+        let properties = Map::from_encoded(&properties, &Limits::default()).ok();
+        let hostname = self.hostname.as_deref();
+        let open = Open { container_id: &self.container_id, hostname, properties, ..Open::default() };
         if self.connection.open(&open, now_ms).is_err() {
             // Names of more than 512 bytes: the peer then sees one without.
             let _ = self.connection.open(&Open::default(), now_ms);

@@ -29,11 +29,13 @@ mod client;
 mod draft;
 mod event;
 mod joiner;
+mod transactions;
 
-pub use client::{Client, Login, Options, ReceiverOptions, SenderOptions, Verdict};
+pub use client::{Client, Commits, Login, Options, ReceiverOptions, SenderOptions, Verdict};
 pub use draft::{Body, Draft};
 pub use event::{Event, Failure, LinkLost, Reason};
 pub use joiner::Joiner;
+pub use transactions::{ControllerOptions, broker_id, response};
 
 pub use packhorse_amqp10::codec::{MessageId, SenderSettleMode};
 pub use packhorse_amqp10::engine::{
@@ -41,4 +43,4 @@ pub use packhorse_amqp10::engine::{
     TransferEvent,
 };
 pub use packhorse_amqp10::message::{BodySection, MessageView};
-pub use packhorse_amqp10::{Limits, codec};
+pub use packhorse_amqp10::{Limits, codec, transaction};

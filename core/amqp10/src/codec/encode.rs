@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::cursor as code;
 use super::union::MessageId;
-use super::value::{Map, Symbols, Value};
+use super::value::{List, Map, Symbols, Value};
 
 /// Writes null.
 pub fn put_null(out: &mut Vec<u8>) {
@@ -171,6 +171,14 @@ pub fn put_map(out: &mut Vec<u8>, map: &Map<'_>) {
     });
 }
 
+/// Writes a list that came from elsewhere.
+pub fn put_list(out: &mut Vec<u8>, list: &List<'_>) {
+    put_compound(out, code::LIST8, code::LIST32, |out| {
+        out.extend_from_slice(list.items());
+        list.len()
+    });
+}
+
 /// Writes the descriptor of a described value; the value must follow.
 #[inline]
 pub fn put_descriptor(out: &mut Vec<u8>, descriptor: u64) {
@@ -266,6 +274,14 @@ impl<'v> FieldsWriter<'v> {
     #[inline]
     pub(crate) fn begin(out: &'v mut Vec<u8>, descriptor: u8) -> Self {
         out.extend_from_slice(&[code::DESCRIBED, code::ULONG8, descriptor, code::LIST8, 0, 0]);
+        let start = out.len() - 3;
+        Self { out, start, count: 0, nulls: 0 }
+    }
+
+    /// Begins a composite whose descriptor is not the standard's.
+    pub(crate) fn begin_wide(out: &'v mut Vec<u8>, descriptor: u64) -> Self {
+        put_descriptor(out, descriptor);
+        out.extend_from_slice(&[code::LIST8, 0, 0]);
         let start = out.len() - 3;
         Self { out, start, count: 0, nulls: 0 }
     }

@@ -4,7 +4,7 @@
 use super::cursor::{self, Bounds, Cursor, Descriptor};
 use super::error::{DecodeError, Fault};
 use super::union::MessageId;
-use super::value::{Data, Map, Symbols, Value};
+use super::value::{Data, List, Map, Symbols, Value};
 
 /// The fields of one composite value: what is left of its list.
 pub(crate) struct Fields<'a> {
@@ -163,6 +163,23 @@ impl<'a> Fields<'a> {
         })
     }
 
+    pub(crate) fn int(&mut self) -> Result<Option<i32>, Fault> {
+        Ok(match self.next()? {
+            None => None,
+            Some(cursor::INT8) => Some(i8::from_be_bytes(self.cursor.array()?).into()),
+            Some(cursor::INT) => Some(i32::from_be_bytes(self.cursor.array()?)),
+            Some(constructor) => return Err(Fault::WrongType { expected: "int", constructor }),
+        })
+    }
+
+    pub(crate) fn uuid(&mut self) -> Result<Option<[u8; 16]>, Fault> {
+        Ok(match self.next()? {
+            None => None,
+            Some(cursor::UUID) => Some(self.cursor.array()?),
+            Some(constructor) => return Err(Fault::WrongType { expected: "uuid", constructor }),
+        })
+    }
+
     #[inline]
     pub(crate) fn binary(&mut self) -> Result<Option<&'a [u8]>, Fault> {
         Ok(match self.next()? {
@@ -246,6 +263,17 @@ impl<'a> Fields<'a> {
             Some(value) => match value.data() {
                 Data::Map(map) => Ok(Some(map)),
                 _ => Err(Fault::WrongType { expected: "map", constructor: value.constructor() }),
+            },
+        }
+    }
+
+    /// A list, validated.
+    pub(crate) fn list(&mut self) -> Result<Option<List<'a>>, Fault> {
+        match self.value()? {
+            None => Ok(None),
+            Some(value) => match value.data() {
+                Data::List(list) => Ok(Some(list)),
+                _ => Err(Fault::WrongType { expected: "list", constructor: value.constructor() }),
             },
         }
     }

@@ -4,9 +4,9 @@
 //! a frame means where is the engine's business.
 
 pub(crate) mod cursor;
-mod encode;
+pub(crate) mod encode;
 mod error;
-mod fields;
+pub(crate) mod fields;
 mod frame;
 mod generated;
 mod union;

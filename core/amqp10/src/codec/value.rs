@@ -341,6 +341,12 @@ impl<'a> List<'a> {
         self.count == 0
     }
 
+    /// The encoded elements, without the header of the list.
+    #[must_use]
+    pub fn items(&self) -> &'a [u8] {
+        self.items
+    }
+
     /// The elements in order.
     pub fn iter(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
         let mut items = self.items;

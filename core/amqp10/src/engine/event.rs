@@ -163,7 +163,8 @@ pub enum Event<'i> {
         ours: bool,
         /// The state as sent, for its error and annotations. For what it means to each delivery see [`DeliveryOutcome`].
         state: Option<DeliveryState<'i>>,
-        /// How many outcomes wait; never 0.
+        /// How many outcomes wait. 0 only with a transactional state on deliveries of ours none of which is unsettled: in its
+        /// transaction that is no harmless repetition.
         count: u32,
     },
 

@@ -186,7 +186,9 @@ impl Connection {
             self.settled_by_sender(id, first, last, disposition.settled, decision);
         }
         let count = self.outcomes.len() as u32;
-        if count == 0 {
+        // In a transaction it matters that nothing was found: what its work assumes does not hold.
+        let stale = ours && decision == Decision::Transactional && self.pending.is_empty();
+        if count == 0 && !stale {
             return Ok(self.pending.pop_front());
         }
         Ok(Some(Emit::framed(Kind::Disposition { session: id, ours, count }, frame, body)))
@@ -448,6 +450,11 @@ fn bare<'a>(state: &DeliveryState<'a>) -> DeliveryState<'a> {
         DeliveryState::Modified(mut modified) => {
             modified.message_annotations = None;
             DeliveryState::Modified(modified)
+        }
+        DeliveryState::Transactional(mut state) => {
+            // An outcome is no transaction, so that this goes one level down and no further.
+            state.outcome = state.outcome.and_then(|outcome| bare(&outcome.into()).outcome());
+            DeliveryState::Transactional(state)
         }
         other => other,
     }

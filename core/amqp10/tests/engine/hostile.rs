@@ -7,6 +7,9 @@ use proptest::prelude::*;
 
 use crate::kit::*;
 
+const IN_TRANSACTION: DeliveryState<'static> =
+    DeliveryState::Transactional(TransactionalState { txn_id: b"t", outcome: Some(Outcome::Accepted) });
+
 /// The frames that streams are made of. Most follow the rules.
 fn frames() -> Vec<Vec<u8>> {
     let big = Box::leak(vec![b'n'; 900].into_boxed_slice());
@@ -27,6 +30,12 @@ fn frames() -> Vec<Vec<u8>> {
             }
             frames.push(perform(channel, Attach { snd_settle_mode: SenderSettleMode::Settled, ..sender("u", handle) }));
             frames.push(perform(channel, Detach { handle, closed: handle == 1, error: None }));
+            let coordinator = Coordinator { capabilities: Symbols::one("amqp:local-transactions") };
+            frames.push(perform(channel, Attach { target: Some(coordinator.into()), ..sender("c", handle) }));
+            let posted = Transfer { state: Some(IN_TRANSACTION), ..first(handle, 4) };
+            frames.push(with_payload(channel, posted, b"payload"));
+            frames.push(with_payload(channel, more(posted), b"payload"));
+            frames.push(with_payload(channel, Transfer { state: Some(IN_TRANSACTION), ..next(handle) }, b"end"));
             for credit in [0, 5, u32::MAX] {
                 frames.push(perform(channel, link_flow(handle, 0, credit)));
                 frames.push(perform(
@@ -47,6 +56,7 @@ fn frames() -> Vec<Vec<u8>> {
             for settled in [false, true] {
                 frames.push(perform(channel, disposition(role, 0, 9, settled, Some(DeliveryState::Accepted))));
                 frames.push(perform(channel, disposition(role, u32::MAX, 2, settled, None)));
+                frames.push(perform(channel, disposition(role, 0, 9, settled, Some(IN_TRANSACTION))));
             }
         }
     }

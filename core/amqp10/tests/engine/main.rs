@@ -10,4 +10,5 @@ mod pipe;
 mod random;
 mod sequences;
 mod session;
+mod transactions;
 mod world;
