@@ -1,7 +1,7 @@
 //! The typed configuration of `serve`, made from effective values, with all rules over several of them checked.
 
 use crate::load::{Effective, Mistake, Origin};
-use packhorse_broker::Config;
+use packhorse_broker::{Config, TransactionConfig};
 use packhorse_journal::Checkpoints;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -113,6 +113,17 @@ fn broker(effective: &Effective) -> Config {
         delivery_limit: narrow("queues.delivery_limit"),
         dead_letter_queue: effective.text("queues.dead_letter").into(),
         auto_create: effective.flag("queues.auto_create"),
+        transactions: TransactionConfig {
+            max_staged_bytes: effective.number("transactions.max_staged_bytes"),
+            max_open_per_connection: narrow("transactions.max_open_per_connection"),
+            max_branches: narrow("transactions.max_branches"),
+            local_timeout_ms: effective.number("transactions.local_timeout_ms"),
+            branch_timeout_ms: effective.number("transactions.branch_timeout_ms"),
+            max_branch_timeout_ms: effective.number("transactions.max_branch_timeout_ms"),
+            remember_ms: effective.number("transactions.remember_ms"),
+            max_remembered: narrow("transactions.max_remembered"),
+            in_doubt_alarm_ms: effective.number("transactions.in_doubt_alarm_ms"),
+        },
     }
 }
 
@@ -176,6 +187,12 @@ mod tests {
         assert_eq!(with("data.checkpoint_interval_ms=10").unwrap().checkpoints.every_us, 10_000);
         assert!(with("queues.dead_letter=").unwrap_err().0.contains("queues.dead_letter"));
         assert!(with("data.dir=").is_err());
+        assert_eq!(
+            with("transactions.remember_ms=999").unwrap_err().0,
+            "flag --set transactions.remember_ms=999: transactions.remember_ms = 999: must be 1000 to 604800000"
+        );
+        let config = with("transactions.in_doubt_alarm_ms=5").unwrap().broker.transactions;
+        assert_eq!(config, TransactionConfig { in_doubt_alarm_ms: 5, ..TransactionConfig::default() });
     }
 
     #[test]

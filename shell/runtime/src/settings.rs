@@ -106,6 +106,10 @@ fn broker() -> packhorse_broker::Config {
     packhorse_broker::Config::default()
 }
 
+fn transactions() -> packhorse_broker::TransactionConfig {
+    packhorse_broker::TransactionConfig::default()
+}
+
 fn text(t: &str) -> Value {
     Value::Text(t.into())
 }
@@ -153,6 +157,15 @@ pub const SETTINGS: &[Setting] = settings! {
     "limits.first_byte_timeout_ms", Kind::Number(U32), Value::Number(broker().first_byte_timeout_ms.into()), "deadline of a connection's first byte";
     "limits.sasl_timeout_ms", Kind::Number(U32), Value::Number(broker().sasl_timeout_ms.into()), "deadline of the login";
     "limits.open_timeout_ms", Kind::Number(U32), Value::Number(broker().open_timeout_ms.into()), "deadline of open after the login";
+    "transactions.max_staged_bytes", Kind::Number(USIZE), Value::Number(transactions().max_staged_bytes), "bytes of messages in one transaction, from 65536";
+    "transactions.max_open_per_connection", Kind::Number(U32), Value::Number(transactions().max_open_per_connection.into()), "open transactions of one connection, local ones and branches";
+    "transactions.max_branches", Kind::Number(U32), Value::Number(transactions().max_branches.into()), "XA branches in all, those in doubt too";
+    "transactions.local_timeout_ms", Kind::Number(USIZE), Value::Number(transactions().local_timeout_ms), "a local transaction that is open for longer is rolled back; 0 = never";
+    "transactions.branch_timeout_ms", Kind::Number(USIZE), Value::Number(transactions().branch_timeout_ms), "the same for an XA branch that asks for no timeout, until it is prepared; 0 = never";
+    "transactions.max_branch_timeout_ms", Kind::Number(USIZE), Value::Number(transactions().max_branch_timeout_ms), "the longest timeout that an XA branch may ask for; 0 = as asked";
+    "transactions.remember_ms", Kind::Number(USIZE), Value::Number(transactions().remember_ms), "how long the outcome of a completed XA branch is remembered, for retries of the transaction manager; from 1000";
+    "transactions.max_remembered", Kind::Number(U32), Value::Number(transactions().max_remembered.into()), "how many outcomes are remembered";
+    "transactions.in_doubt_alarm_ms", Kind::Number(USIZE), Value::Number(transactions().in_doubt_alarm_ms), "an XA branch that is in doubt for longer raises an alarm; 0 = never";
 };
 
 /// Names that the documentation has and this version has not. They are refused with a sentence of their own.
