@@ -12,8 +12,8 @@ use packhorse_model::{BrokerId, ClientSession, ConnectionId, Head, QueueId, Shar
 use packhorse_queue::DeliveryKey;
 use packhorse_store::{Op, Ticket, TxnPart};
 use packhorse_txn::{
-    Control, Effect, Home, Input, Part, ReplyTo, SessionEffect, SessionInput, Sessions, SessionsConfig, Turn, TxStatus,
-    Work,
+    Control, Effect, Home, Input, NoWork, Part, ReplyTo, SessionEffect, SessionInput, Sessions, SessionsConfig, Turn,
+    TxStatus, Work,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -98,7 +98,8 @@ impl Queues {
         }
     }
 
-    /// Adds a message in a transaction. Refused work is told by `Connection::on_txn_refused`; nothing else is answered.
+    /// Adds a message in a transaction. Work that is refused is told at once if the transaction is at home here, else later by
+    /// `Connection::on_txn_refused`; nothing else is answered.
     pub(crate) fn stage_enqueue(
         &mut self,
         id: QueueId,
@@ -106,11 +107,11 @@ impl Queues {
         control: Control,
         head: Head,
         payload: Payload<'_>,
-    ) {
+    ) -> Result<(), NoWork> {
         let part = Part { adds: 1, bytes: payload.length(), ..Part::default() };
-        if !self.work(Work { txn, control, queue: id, part, sent: false }) {
+        if let Err(why) = self.work(Work { txn, control, queue: id, part, sent: false }) {
             self.discard(&payload);
-            return;
+            return Err(why);
         }
         let owner = id.owner(self.config.shards);
         if owner == self.shard {
@@ -119,14 +120,21 @@ impl Queues {
             let payload = payload.into_owned();
             self.mail(owner, Body::Request { queue: id, request: Request::StageEnqueue { txn, head, payload } });
         }
+        Ok(())
     }
 
-    /// Acknowledges a delivery in a transaction. Answered as [`Queues::stage_enqueue`] is.
-    pub(crate) fn stage_acknowledge(&mut self, id: QueueId, txn: TxnId, control: Control, key: DeliveryKey) {
+    /// Acknowledges a delivery in a transaction. Answered as [`Queues::stage_enqueue`] is; what is refused at once stays acquired.
+    pub(crate) fn stage_acknowledge(
+        &mut self,
+        id: QueueId,
+        txn: TxnId,
+        control: Control,
+        key: DeliveryKey,
+    ) -> Result<(), NoWork> {
         let part = Part { removes: 1, ..Part::default() };
-        if self.work(Work { txn, control, queue: id, part, sent: false }) {
-            self.request(id, Request::StageAcknowledge { txn, key });
-        }
+        self.work(Work { txn, control, queue: id, part, sent: false })?;
+        self.request(id, Request::StageAcknowledge { txn, key });
+        Ok(())
     }
 
     /// Asks what became of a commit. Answered by `Connection::on_tx_status`, when all other connections of its session are closed.
@@ -139,8 +147,8 @@ impl Queues {
         self.to_sessions(SessionInput::Open { session, next });
     }
 
-    /// Tells the home of work. False: it was refused, and the queue is not to get it.
-    fn work(&mut self, mut work: Work) -> bool {
+    /// Tells the home of work. An error: it was refused, and the queue is not to get it.
+    fn work(&mut self, mut work: Work) -> Result<(), NoWork> {
         let home = self.home_of(work.txn);
         if home != self.shard {
             work.sent = true;
@@ -153,15 +161,18 @@ impl Queues {
                 }
                 None => self.transactions.works.push(work),
             }
-            return true;
+            return Ok(());
         }
         let refused = |effect: &Effect<TxnPart>| matches!(effect, Effect::Refused { control, txn, .. } if (*control, *txn) == (work.control, work.txn));
         let turn = self.txn_turn();
         let mut effects = std::mem::take(&mut self.transactions.effects);
         self.transactions.home.handle(Input::Work(work), &turn, &mut effects);
-        let taken = !effects.iter().any(refused);
+        let refusal = effects.iter().position(refused).map(|at| effects.remove(at));
         self.carry_out(effects);
-        taken
+        match refusal {
+            Some(Effect::Refused { why, .. }) => Err(why),
+            _ => Ok(()),
+        }
     }
 
     /// Tells homes elsewhere of work that they were not told of.
