@@ -236,7 +236,7 @@ fn shape(key: Key) -> Shape {
         Key::Kind | Key::Target | Key::Xid | Key::Xids | Key::Broker => Shape::Text,
         Key::Persistent | Key::Presettled | Key::Filtered | Key::Redelivered | Key::CrcOk => Shape::Flag,
         Key::Confirmed | Key::DeliveryFailed | Key::UndeliverableHere | Key::Orderly => Shape::Flag,
-        Key::Quiet | Key::Start | Key::Deletes => Shape::Flag,
+        Key::Quiet | Key::Start | Key::Deletes | Key::Commit => Shape::Flag,
         Key::Depth | Key::Ready | Key::Acquired | Key::Enqueued | Key::Acknowledged => Shape::Signed,
         Key::DeadLettered | Key::Code => Shape::Signed,
         Key::PackhorseHistory | Key::Pid | Key::Incarnation | Key::MonoNs | Key::WallNs | Key::At => Shape::Number,

@@ -6,7 +6,7 @@ use crate::event::{BrokerChange, Event, Header, MessageId, XaVerb};
 use crate::words::{Key, Kind};
 
 /// The version of the history format that this crate writes; it reads this one and those before it.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Takes fields.
 pub(crate) trait Encoder {
@@ -162,16 +162,27 @@ pub(crate) fn fields(out: &mut impl Encoder, event: &Event<'_>) {
         }
         Event::Tick | Event::End => {}
         Event::Clock { wall_ns } => out.number(Key::WallNs, wall_ns),
-        Event::TxBegin { tx }
-        | Event::CommitSent { tx }
-        | Event::CommitOk { tx }
-        | Event::CommitUnknown { tx }
-        | Event::RollbackOk { tx } => out.number(Key::Tx, tx),
+        Event::TxBegin { tx, xid, broker } => {
+            out.number(Key::Tx, tx);
+            put_text(out, Key::Xid, xid);
+            put_text(out, Key::Broker, broker);
+        }
+        Event::CommitSent { tx } | Event::CommitOk { tx } | Event::CommitUnknown { tx } | Event::RollbackOk { tx } => {
+            out.number(Key::Tx, tx)
+        }
         Event::Xa { xid, code, .. } => {
             out.text(Key::Xid, xid);
             out.signed(Key::Code, code.map(i64::from));
         }
-        Event::RecoverList { xids } => out.text(Key::Xids, xids),
+        Event::RecoverList { xids, broker } => {
+            put_text(out, Key::Xids, xids);
+            put_text(out, Key::Broker, broker);
+        }
+        Event::Decide { xid, commit, code } => {
+            out.text(Key::Xid, xid);
+            out.flag(Key::Commit, commit);
+            out.signed(Key::Code, code.map(i64::from));
+        }
     }
 }
 
@@ -194,6 +205,12 @@ fn put_change(out: &mut impl Encoder, change: BrokerChange) {
 fn put_messages(out: &mut impl Encoder, messages: Option<u64>) {
     if let Some(messages) = messages {
         out.number(Key::Messages, messages);
+    }
+}
+
+fn put_text(out: &mut impl Encoder, key: Key, text: Option<&str>) {
+    if let Some(text) = text {
+        out.text(key, text);
     }
 }
 
@@ -252,5 +269,6 @@ pub(crate) fn kind(event: &Event<'_>) -> Kind {
         Event::Move { .. } => Kind::Move,
         Event::Browser { .. } => Kind::Browser,
         Event::Browsed { .. } => Kind::Browsed,
+        Event::Decide { .. } => Kind::Decide,
     }
 }

@@ -357,17 +357,21 @@ pub enum Event<'a> {
     },
     /// The last event of a process that ends in order.
     End,
-    /// Act: a local transaction begins.
+    /// Act: a transaction begins, or a branch of a distributed one.
     TxBegin {
-        /// A number for it, unique over all processes of the run.
+        /// A number for it, unique over all processes of the run. Whoever works in it, from whatever process, names this number.
         tx: u64,
+        /// The branch, as in `Xa`; no two transactions of a run have the same. `None`: a local transaction.
+        xid: Option<&'a str>,
+        /// The broker that has it, where there are several.
+        broker: Option<&'a str>,
     },
-    /// Act: commit is asked for.
+    /// Act: commit of a local transaction is asked for.
     CommitSent {
         /// Of which.
         tx: u64,
     },
-    /// Observation: committed.
+    /// Observation: committed, by the answer to the commit, or, after `CommitUnknown`, to the question what became of it.
     CommitOk {
         /// Which.
         tx: u64,
@@ -377,12 +381,12 @@ pub enum Event<'a> {
         /// Of which.
         tx: u64,
     },
-    /// Observation: rolled back.
+    /// Observation: rolled back, by the answer to whatever was asked.
     RollbackOk {
         /// Which.
         tx: u64,
     },
-    /// An XA verb: an act without `code`, its answer with it.
+    /// An XA verb: an act without `code`, its answer with it, in the same file.
     Xa {
         /// Which.
         verb: XaVerb,
@@ -391,9 +395,21 @@ pub enum Event<'a> {
         /// The answer.
         code: Option<i32>,
     },
-    /// Observation: what `recover` listed.
+    /// Act (without `xids`): all branches in doubt are asked for. Observation (with them): the whole list.
     RecoverList {
         /// The branches as in `Xa`, with blanks between.
-        xids: &'a str,
+        xids: Option<&'a str>,
+        /// Of which broker, where there are several.
+        broker: Option<&'a str>,
+    },
+    /// An operator decides a branch in doubt, whatever its transaction manager will want: an act without `code`, its answer with it, in
+    /// the same file.
+    Decide {
+        /// The branch, as in `Xa`.
+        xid: &'a str,
+        /// To commit it, or else to roll it back.
+        commit: bool,
+        /// 0 if it was done, else the code of XA that says why not.
+        code: Option<i32>,
     },
 }

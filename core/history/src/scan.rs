@@ -242,7 +242,11 @@ fn event<'l>(kind: &str, take: &mut Taker<'_, 'l>) -> Result<Event<'l>, String> 
         "tick" => Event::Tick,
         "clock" => Event::Clock { wall_ns: take.number("wall_ns")? },
         "end" => Event::End,
-        "tx_begin" => Event::TxBegin { tx: take.number("tx")? },
+        "tx_begin" => Event::TxBegin {
+            tx: take.number("tx")?,
+            xid: take.optional_text("xid")?,
+            broker: take.optional_text("broker")?,
+        },
         "commit_sent" => Event::CommitSent { tx: take.number("tx")? },
         "commit_ok" => Event::CommitOk { tx: take.number("tx")? },
         "commit_unknown" => Event::CommitUnknown { tx: take.number("tx")? },
@@ -253,7 +257,10 @@ fn event<'l>(kind: &str, take: &mut Taker<'_, 'l>) -> Result<Event<'l>, String> 
         "xa_commit" => take.xa(XaVerb::Commit)?,
         "xa_rollback" => take.xa(XaVerb::Rollback)?,
         "xa_forget" => take.xa(XaVerb::Forget)?,
-        "recover_list" => Event::RecoverList { xids: take.text("xids")? },
+        "recover_list" => {
+            Event::RecoverList { xids: take.optional_text("xids")?, broker: take.optional_text("broker")? }
+        }
+        "decide" => Event::Decide { xid: take.text("xid")?, commit: take.flag("commit")?, code: take.code()? },
         other => return Err(format!("unknown kind of event `{other}`")),
     })
 }
@@ -327,10 +334,15 @@ impl<'f, 'l> Taker<'f, 'l> {
     }
 
     fn text(&mut self, key: &str) -> Result<&'l str, String> {
+        self.optional_text(key)?.ok_or_else(|| missing(key))
+    }
+
+    fn optional_text(&mut self, key: &str) -> Result<Option<&'l str>, String> {
         match self.optional(key) {
-            Value::None => Err(missing(key)),
-            Value::Word(word) => Ok(word),
+            Value::None => Ok(None),
+            Value::Word(word) => Ok(Some(word)),
             Value::Text(from, to) => std::str::from_utf8(&self.line[from as usize..to as usize])
+                .map(Some)
                 .map_err(|_| format!("field `{key}` is not UTF-8")),
             _ => Err(format!("field `{key}` is not a string")),
         }

@@ -56,9 +56,10 @@ pub(crate) enum Key {
     Operation,
     Deletes,
     Messages,
+    Commit,
 }
 
-const KEYS: [(Key, &str); 52] = [
+const KEYS: [(Key, &str); 53] = [
     (Key::PackhorseHistory, "packhorse_history"),
     (Key::Run, "run"),
     (Key::Process, "process"),
@@ -111,6 +112,7 @@ const KEYS: [(Key, &str); 52] = [
     (Key::Operation, "operation"),
     (Key::Deletes, "deletes"),
     (Key::Messages, "messages"),
+    (Key::Commit, "commit"),
 ];
 
 impl Key {
@@ -172,9 +174,10 @@ pub(crate) enum Kind {
     Move,
     Browser,
     Browsed,
+    Decide,
 }
 
-const KINDS: [(Kind, &str); 44] = [
+const KINDS: [(Kind, &str); 45] = [
     (Kind::Send, "send"),
     (Kind::SentOk, "sent_ok"),
     (Kind::SentRejected, "sent_rejected"),
@@ -219,6 +222,7 @@ const KINDS: [(Kind, &str); 44] = [
     (Kind::Move, "move"),
     (Kind::Browser, "browser"),
     (Kind::Browsed, "browsed"),
+    (Kind::Decide, "decide"),
 ];
 
 impl Kind {

@@ -415,7 +415,8 @@ impl Record {
             | Event::CommitUnknown { .. }
             | Event::RollbackOk { .. }
             | Event::Xa { .. }
-            | Event::RecoverList { .. } => {
+            | Event::RecoverList { .. }
+            | Event::Decide { .. } => {
                 self.transaction_events += 1;
                 Ok(())
             }

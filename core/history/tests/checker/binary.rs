@@ -1,6 +1,6 @@
 //! The compact form: the same events in fewer bytes, forgiven and refused like the other.
 
-use super::format::{check, events_of_1, events_up_to_2, every_event, first_line, read_back};
+use super::format::{check, events_of_1, events_up_to_2, events_up_to_3, every_event, first_line, read_back};
 use super::story::*;
 use packhorse_history::{BinaryWriter, Event, Header, JsonlWriter, Source};
 
@@ -8,6 +8,7 @@ use packhorse_history::{BinaryWriter, Event, Header, JsonlWriter, Source};
 const VERSION_1: &[u8] = include_bytes!("../fixtures/version-1.bin");
 const VERSION_2: &[u8] = include_bytes!("../fixtures/version-2.bin");
 const VERSION_3: &[u8] = include_bytes!("../fixtures/version-3.bin");
+const VERSION_4: &[u8] = include_bytes!("../fixtures/version-4.bin");
 
 fn written(header: &Header, events: &[Event<'_>]) -> Vec<u8> {
     let mut writer = BinaryWriter::new(Vec::new(), header).expect("a vector takes everything");
@@ -33,9 +34,14 @@ fn version_2_is_still_read() {
 }
 
 #[test]
-fn version_3_is_read_and_written() {
-    read_back("the fixture of version 3", VERSION_3, &every_event());
-    assert_eq!(written(&first_line(), &every_event()), VERSION_3);
+fn version_3_is_still_read() {
+    read_back("the fixture of version 3", VERSION_3, &events_up_to_3());
+}
+
+#[test]
+fn version_4_is_read_and_written() {
+    read_back("the fixture of version 4", VERSION_4, &every_event());
+    assert_eq!(written(&first_line(), &every_event()), VERSION_4);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use packhorse_history::{
 const VERSION_1: &str = include_str!("../fixtures/version-1.jsonl");
 const VERSION_2: &str = include_str!("../fixtures/version-2.jsonl");
 const VERSION_3: &str = include_str!("../fixtures/version-3.jsonl");
+const VERSION_4: &str = include_str!("../fixtures/version-4.jsonl");
 
 pub(crate) fn first_line() -> Header {
     Header {
@@ -55,7 +56,26 @@ fn events_of_3() -> [Event<'static>; 8] {
     ]
 }
 
+/// Events that came with version 4.
+fn events_of_4() -> [Event<'static>; 7] {
+    [
+        Event::TxBegin { tx: 2, xid: Some("1:aa:bb"), broker: None },
+        Event::TxBegin { tx: u64::MAX, xid: Some(""), broker: Some("b") },
+        Event::RecoverList { xids: None, broker: None },
+        Event::RecoverList { xids: None, broker: Some("b") },
+        Event::RecoverList { xids: Some(""), broker: Some("b") },
+        Event::Decide { xid: "1:aa:bb", commit: true, code: None },
+        Event::Decide { xid: "1:aa:bb", commit: false, code: Some(-6) },
+    ]
+}
+
 pub(crate) fn every_event() -> Vec<Event<'static>> {
+    let mut events = events_up_to_3();
+    events.extend(events_of_4());
+    events
+}
+
+pub(crate) fn events_up_to_3() -> Vec<Event<'static>> {
     let mut events = events_up_to_2();
     events.extend(events_of_3());
     events
@@ -126,7 +146,7 @@ pub(crate) fn events_of_1() -> Vec<Event<'static>> {
         Event::Fault { kind: "pause", target: "broker", start: true },
         Event::Tick,
         Event::Clock { wall_ns: 5 },
-        Event::TxBegin { tx: 1 },
+        Event::TxBegin { tx: 1, xid: None, broker: None },
         Event::CommitSent { tx: 1 },
         Event::CommitOk { tx: 1 },
         Event::CommitUnknown { tx: 1 },
@@ -137,7 +157,7 @@ pub(crate) fn events_of_1() -> Vec<Event<'static>> {
         Event::Xa { verb: XaVerb::Commit, xid: "1:aa:bb", code: Some(-4) },
         Event::Xa { verb: XaVerb::Rollback, xid: "1:aa:bb", code: None },
         Event::Xa { verb: XaVerb::Forget, xid: "1:aa:bb", code: None },
-        Event::RecoverList { xids: "1:aa:bb 2:cc:" },
+        Event::RecoverList { xids: Some("1:aa:bb 2:cc:"), broker: None },
         Event::End,
     ]
 }
@@ -178,9 +198,14 @@ fn version_2_is_still_read() {
 }
 
 #[test]
-fn version_3_is_read_and_written() {
-    read_back("the fixture of version 3", VERSION_3.as_bytes(), &every_event());
-    assert_eq!(String::from_utf8(written()).expect("JSON is UTF-8"), VERSION_3);
+fn version_3_is_still_read() {
+    read_back("the fixture of version 3", VERSION_3.as_bytes(), &events_up_to_3());
+}
+
+#[test]
+fn version_4_is_read_and_written() {
+    read_back("the fixture of version 4", VERSION_4.as_bytes(), &every_event());
+    assert_eq!(String::from_utf8(written()).expect("JSON is UTF-8"), VERSION_4);
 }
 
 #[test]
@@ -281,7 +306,7 @@ fn other_files_are_refused() {
         ("hello", "no first line"),
         ("{\"at\":1,\"event\":\"tick\"}\n", "not a history"),
         ("{\"packhorse_history\":0,\"run\":\"7\"}\n", "version 0"),
-        ("{\"packhorse_history\":4,\"run\":\"7\"}\n", "version 4"),
+        ("{\"packhorse_history\":5,\"run\":\"7\"}\n", "version 5"),
         (&HEADER.replace("\"7\"", "\"x\""), "not a number in hexadecimal"),
     ] {
         let error = check(&[("other", text.as_bytes())]).expect_err(text);
@@ -370,7 +395,8 @@ fn many_violations_are_counted_and_some_are_shown() {
 
 #[test]
 fn transactions_are_read_and_called_not_judged() {
-    let story = Story::of(1).at(1, 0, Event::TxBegin { tx: 1 }).at(2, 0, Event::CommitSent { tx: 1 });
+    let story =
+        Story::of(1).at(1, 0, Event::TxBegin { tx: 1, xid: None, broker: None }).at(2, 0, Event::CommitSent { tx: 1 });
     let report = story.at(3, 0, Event::CommitOk { tx: 1 }).check();
     assert!(report.is_clean());
     assert!(report.notes().iter().any(|note| note.starts_with("3 events of transactions were read and not judged")));
