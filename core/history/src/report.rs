@@ -6,7 +6,7 @@ use crate::event::MessageId;
 use crate::jsonl::put_json_string;
 use std::fmt;
 
-/// The invariants that this checker judges. I6 and I7 (transactions) are not among them yet.
+/// The invariants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Invariant {
     /// I1: confirmed, and nowhere in the end.
@@ -19,6 +19,10 @@ pub enum Invariant {
     SilentDuplicate,
     /// I5: first deliveries out of the order of sending.
     Order,
+    /// I6: half of a transaction.
+    Atomicity,
+    /// I7: a prepared branch that is not kept as it is until it is decided.
+    Prepared,
     /// I8: not exactly once over all brokers.
     Place,
     /// I9: ready, wanted, and not delivered.
@@ -33,12 +37,14 @@ pub enum Invariant {
 
 impl Invariant {
     /// All of them, in order.
-    pub const ALL: [Invariant; 10] = [
+    pub const ALL: [Invariant; 12] = [
         Invariant::Lost,
         Invariant::Phantom,
         Invariant::Duplicate,
         Invariant::SilentDuplicate,
         Invariant::Order,
+        Invariant::Atomicity,
+        Invariant::Prepared,
         Invariant::Place,
         Invariant::Stuck,
         Invariant::Counts,
@@ -54,6 +60,8 @@ impl Invariant {
             Invariant::Duplicate => "I3",
             Invariant::SilentDuplicate => "I4",
             Invariant::Order => "I5",
+            Invariant::Atomicity => "I6",
+            Invariant::Prepared => "I7",
             Invariant::Place => "I8",
             Invariant::Stuck => "I9",
             Invariant::Counts => "I10",
@@ -70,6 +78,8 @@ impl Invariant {
             Invariant::Duplicate => "duplicate after a confirmed acknowledgement",
             Invariant::SilentDuplicate => "silent duplicate",
             Invariant::Order => "order",
+            Invariant::Atomicity => "atomicity",
+            Invariant::Prepared => "prepared",
             Invariant::Place => "single place",
             Invariant::Stuck => "stuck",
             Invariant::Counts => "counts",
@@ -139,6 +149,8 @@ pub struct Totals {
     pub confirmed: u64,
     /// Of those, refused.
     pub refused: u64,
+    /// Of those, sent in transactions that were not committed.
+    pub rolled_back: u64,
     /// Of those, without an answer.
     pub unknown: u64,
     /// Deliveries seen.
@@ -151,6 +163,12 @@ pub struct Totals {
     pub dead_lettered: u64,
     /// Messages found in expiry queues.
     pub expired: u64,
+    /// Transactions begun, and branches of distributed ones.
+    pub transactions: u64,
+    /// Of those, committed as somebody was told.
+    pub transactions_committed: u64,
+    /// Of those, asked to commit, and nobody was told what became of that.
+    pub transactions_unknown: u64,
     /// Times that the broker was killed or ended.
     pub broker_ends: u64,
     /// Confirmed messages that I1 could not judge, because nobody saw where they could be come to an end.
@@ -185,7 +203,8 @@ impl Report {
     }
 
     /// How much there was to judge: I1 confirmed persistent messages whose end is known or was looked for in vain, I2 deliveries, I3
-    /// answered acknowledgements, I4 and I10 messages that came more than once, I5 messages that came, I9 ticks of consuming
+    /// answered acknowledgements, I4 and I10 messages that came more than once, I5 messages that came, I6
+    /// transactions in which something was done, I7 prepared branches and lists of them, I9 ticks of consuming
     /// processes, I12 quiet readings. A check with nothing to judge is blind.
     pub fn judged(&self, invariant: Invariant) -> u64 {
         self.judged[invariant.index()]
@@ -269,19 +288,23 @@ impl Report {
 }
 
 impl Totals {
-    fn rows(&self) -> [(&'static str, &'static str, u64); 13] {
+    fn rows(&self) -> [(&'static str, &'static str, u64); 17] {
         [
             ("files", "files", self.files),
             ("events", "events", self.events),
             ("sent", "sent", self.sent),
             ("confirmed", "confirmed", self.confirmed),
             ("refused", "refused", self.refused),
+            ("rolled_back", "sent in transactions that were not committed", self.rolled_back),
             ("unknown", "without an answer", self.unknown),
             ("received", "deliveries", self.received),
             ("acknowledged", "acknowledged", self.acknowledged),
             ("acknowledged_confirmed", "acknowledged, with an answer", self.acknowledged_confirmed),
             ("dead_lettered", "dead letters", self.dead_lettered),
             ("expired", "expired", self.expired),
+            ("transactions", "transactions", self.transactions),
+            ("transactions_committed", "transactions committed", self.transactions_committed),
+            ("transactions_unknown", "transactions without an answer", self.transactions_unknown),
             ("broker_ends", "ends of the broker", self.broker_ends),
             ("not_judged_for_loss", "confirmed, not judged for loss", self.not_judged_for_loss),
         ]

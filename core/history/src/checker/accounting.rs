@@ -2,10 +2,11 @@
 //! a value outside of it, or a negative one, is a violation. Counters are judged one by one.
 
 use super::judge::{Case, evidence};
-use super::messages::{Answer, End, Receipt};
+use super::messages::{Answer, End, NONE, Receipt};
 use super::operators::{Operation, What};
 use super::queues::{Queues, Reading};
 use super::record::Record;
+use super::transactions::Transaction;
 use crate::report::{Invariant, Report, Violation};
 
 /// What can be the value of a counter.
@@ -175,13 +176,31 @@ impl Known<'_> {
     /// Whether the broker took it.
     fn stored(&self) -> Certainty {
         let sent = self.case.sent;
-        if sent.answer == Answer::Refused || sent.at > self.at {
+        if matches!(sent.answer, Answer::Refused | Answer::RolledBack) || sent.at > self.at {
             return Certainty::No;
         }
-        let confirmed = sent.answer == Answer::Confirmed && !sent.in_tx;
+        if let Some(transaction) = self.record.transactions.get(sent.tx) {
+            return self.stored_in(transaction);
+        }
+        let confirmed = sent.answer == Answer::Confirmed;
         // Nothing was under way, so what was seen later had been stored before.
         let seen = !self.case.receipts.is_empty() || !self.case.fates.is_empty() || self.case.astray;
         if confirmed || seen { Certainty::Yes } else { Certainty::Maybe }
+    }
+
+    /// The same of one that was sent in a transaction, which may be in doubt however quiet it is.
+    fn stored_in(&self, transaction: &Transaction) -> Certainty {
+        let sent = self.case.sent;
+        if transaction.commit_from.is_none_or(|(from, _)| from > self.at) {
+            return Certainty::No;
+        }
+        let told = sent.answer == Answer::Confirmed && sent.answer_at <= self.at;
+        // A local one that was asked for is decided when nothing is under way.
+        let seen = match transaction.xid {
+            None => !self.case.receipts.is_empty() || !self.case.fates.is_empty() || self.case.astray,
+            Some(_) => self.seen_before().next().is_some(),
+        };
+        if told || seen { Certainty::Yes } else { Certainty::Maybe }
     }
 
     /// Whether an acknowledgement of it counts.
@@ -190,6 +209,11 @@ impl Known<'_> {
         for receipt in self.seen_before().filter(|receipt| receipt.end_at <= self.at) {
             match receipt.end {
                 End::Acknowledged if receipt.is_confirmed() && receipt.confirm_at <= self.at => return Certainty::Yes,
+                End::Acknowledged | End::AcknowledgedInTx if receipt.tx != NONE => {
+                    let transaction = self.record.transactions.get(receipt.tx);
+                    let asked = transaction.and_then(|one| one.commit_from).is_some_and(|(from, _)| from <= self.at);
+                    known = if asked { Certainty::Maybe } else { known };
+                }
                 End::Acknowledged if self.arrived(receipt) => return Certainty::Yes,
                 End::Acknowledged | End::AcknowledgedInTx => known = Certainty::Maybe,
                 _ => {}
@@ -228,7 +252,7 @@ impl Known<'_> {
             return if fate.at <= self.at { Certainty::Yes } else { Certainty::Maybe };
         }
         let tried = self.seen_before().any(|receipt| match receipt.end {
-            End::Rejected | End::Failed => true,
+            End::Rejected | End::Failed | End::RolledBack => true,
             End::Open => self.record.consumers.get(receipt.consumer).detached.is_some_and(|detached| !detached.orderly),
             End::Acknowledged | End::AcknowledgedInTx => !self.arrived(receipt),
             End::GivenBack | End::Declined => false,
@@ -239,9 +263,13 @@ impl Known<'_> {
     /// Since when its sending is certainly over: answered, its connection or process gone, or at a time when nothing was under way.
     fn rested(&self) -> Option<u64> {
         let sent = self.case.sent;
+        let transaction = self.record.transactions.get(sent.tx);
         let answered = sent.answer_place.is_some().then_some(sent.answer_at);
+        // Others can still decide a branch.
         let followed = self.record.files[sent.place.file()].followed_at;
-        let quiet = self.record.queues.get(sent.queue).quiet_after(sent.at);
+        let followed = followed.filter(|_| transaction.is_none_or(|one| one.xid.is_none()));
+        let asked = transaction.map_or(sent.at, |one| one.last_asked().max(sent.at));
+        let quiet = self.record.queues.get(sent.queue).quiet_after(asked);
         [answered, followed, quiet].into_iter().flatten().min()
     }
 
@@ -289,13 +317,21 @@ impl Known<'_> {
         all.filter(|operation| operation.at <= self.at)
     }
 
+    /// Whether a branch may hold it, that has acknowledged it and is not over.
+    fn hidden(&self) -> bool {
+        self.case.receipts.iter().filter(|receipt| receipt.tx != NONE && receipt.end_at <= self.at).any(|receipt| {
+            let transaction = self.record.transactions.get(receipt.tx);
+            transaction.is_some_and(|transaction| transaction.xid.is_some() && !transaction.over(self.at))
+        })
+    }
+
     /// Whether it is somewhere for certain, be it in its own queue or in a dead-letter queue.
     pub(super) fn somewhere(&self) -> bool {
         let Case { sent, fates, astray, .. } = self.case;
         let queue = self.record.queues.get(sent.queue);
         sent.answer == Answer::Confirmed
             && sent.answer_at <= self.at
-            && !(sent.in_tx || sent.ttl || sent.damaged || *astray)
+            && !(sent.ttl || sent.damaged || *astray || self.hidden())
             && self.removers().next().is_none()
             && self.acknowledged() == Certainty::No
             && !fates.iter().any(|fate| fate.at <= self.at)

@@ -2,7 +2,8 @@
 //! nothing. What it shows has to be there: sent, not refused, not surely gone before the link came to be, with its own body (I2); twice is
 //! I4, out of order I5.
 
-use super::judge::evidence;
+use super::atomic::Atomic;
+use super::judge::{Case, evidence};
 use super::messages::{Answer, End, Place, Receipt};
 use super::operators::Reached;
 use super::record::Record;
@@ -30,7 +31,7 @@ pub(crate) struct Browsed {
 }
 
 /// Judges all of them.
-pub(super) fn judge(record: &Record, report: &mut Report) {
+pub(super) fn judge(record: &Record, atomic: &mut Atomic, report: &mut Report) {
     report.looked_at(Invariant::Phantom, record.browsed.len() as u64);
     let mut highest: BTreeMap<(u32, u32, u32, u8), Browsed> = BTreeMap::new();
     let (mut receipts, mut reach) = (Vec::new(), Vec::new());
@@ -49,6 +50,29 @@ pub(super) fn judge(record: &Record, report: &mut Report) {
             let answered = |receipt: &&Receipt| receipt.end == End::Acknowledged && receipt.is_confirmed();
             receipts.iter().filter(answered).find(|receipt| receipt.confirm_at + slack < browser.at)
         };
+        let case = Case {
+            id: browsed.message,
+            sent,
+            receipts: &receipts,
+            astray: false,
+            reach: &reach,
+            removers: &[],
+            fates: &[],
+        };
+        atomic.shown(record, &case, browsed.at, browsed.place, "shown");
+        // In a branch that is in doubt it is hidden.
+        let hidden = || {
+            let mut in_tx = receipts.iter().filter(|receipt| receipt.end_at + slack < browser.at);
+            in_tx.find(|receipt| {
+                let transaction = record.transactions.get(receipt.tx);
+                transaction.is_some_and(|one| one.in_doubt(browser.at, slack) && one.undecided(browsed.at, slack))
+            })
+        };
+        if let Some(receipt) = hidden() {
+            let events = [("acknowledged", receipt.end_place), ("shown", browsed.place)];
+            let what = "a branch that acknowledged it is in doubt, and a browser was shown it";
+            atomic.pending(receipt.tx, Invariant::Prepared, &case, &events, what);
+        }
         let sent_place = ("sent", sent.place);
         if sent.answer == Answer::Refused {
             let events = [sent_place, ("refused", sent.answer_place)];
@@ -69,7 +93,7 @@ pub(super) fn judge(record: &Record, report: &mut Report) {
             add(record, browsed, &events, Invariant::SilentDuplicate, "a browser was shown it twice", report);
             continue;
         }
-        if sent.in_tx || sent.delayed || !record.operations.keeps_order(browser.queue, sent.queue) {
+        if sent.in_tx() || sent.delayed || !record.operations.keeps_order(browser.queue, sent.queue) {
             continue;
         }
         let key = (browsed.consumer, browsed.message.producer, sent.queue, sent.priority);

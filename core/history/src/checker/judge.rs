@@ -1,12 +1,13 @@
-//! Judges message by message, when everything is read: I1 to I4, I9, I10, and what I12 needs of each message.
+//! Judges message by message, when everything is read: I1 to I4, I9, I10, and what I6, I7 and I12 need of each message.
 //!
 //! The question is always: is there an order of what the broker did, and an outcome of what nobody saw answered, that explains what was
 //! seen? Only if there is none it is a violation. What is known of the order: a delivery was sent after its link or the credit for
 //! it existed (`from`) and before it was seen (`at`); on one link deliveries come in the order in which they were sent; counts rise.
 
 use super::accounting::Ledger;
+use super::atomic::{Atomic, Sign};
 use super::claims::Claims;
-use super::messages::{Answer, End, Fate, Place, Receipt, Sent};
+use super::messages::{Answer, End, Fate, NONE, Place, Receipt, Sent};
 use super::operators::Reached;
 use super::record::Record;
 use crate::event::MessageId;
@@ -38,6 +39,7 @@ pub(super) fn judge(record: &Record, report: &mut Report) {
     let mut fates = Vec::new();
     let mut reach = Vec::new();
     let mut claims = Claims::new(record);
+    let mut atomic = Atomic::default();
     let dead: Vec<u32> =
         record.options.dead_letter_queues.iter().filter_map(|name| record.queues.number(name)).collect();
     let mut gaps_used: Vec<Vec<bool>> = record.queues.all.iter().map(|queue| vec![false; queue.gaps.len()]).collect();
@@ -69,10 +71,14 @@ pub(super) fn judge(record: &Record, report: &mut Report) {
             for twice in [Invariant::SilentDuplicate, Invariant::Counts] {
                 report.looked_at(twice, u64::from(receipts.len() > 1));
             }
-            judge.phantom(&all, report);
+            judge.phantom(&all, &mut atomic, report);
             claims.arrive(record, &case);
-            let lost = judge.lost(&mut claims, report);
-            judge.twice(report);
+            let lost = judge.lost(&mut claims, &mut atomic, report);
+            judge.unseen(&mut atomic);
+            judge.drained_in_doubt(&mut atomic);
+            if !judge.back(&mut atomic) {
+                judge.twice(report);
+            }
             super::place::judge(record, &case, report);
             if !lost {
                 judge.stuck(&mut gaps_used[sent.queue as usize], report);
@@ -87,7 +93,9 @@ pub(super) fn judge(record: &Record, report: &mut Report) {
     report.looked_at(Invariant::Accounting, record.queues.all.iter().map(|queue| queue.quiet.len() as u64).sum());
     never_sent(record, report);
     claims.judge(record, report);
-    super::browse::judge(record, report);
+    super::browse::judge(record, &mut atomic, report);
+    atomic.judge(record, report);
+    super::prepared::judge(record, report);
     super::order::judge(record, report);
     super::bounds::judge(record, report);
     ledger.judge(record, report);
@@ -98,7 +106,7 @@ impl Totals {
     fn of(record: &Record, not_judged_for_loss: u64) -> Totals {
         let mut totals = record.totals;
         totals.files = record.files.len() as u64;
-        totals.unknown = totals.sent - totals.confirmed - totals.refused;
+        totals.unknown = totals.sent - totals.confirmed - totals.refused - totals.rolled_back;
         totals.not_judged_for_loss = not_judged_for_loss;
         totals
     }
@@ -150,6 +158,18 @@ fn never_sent(record: &Record, report: &mut Report) {
     }
 }
 
+/// Whether a message is anywhere.
+enum Nowhere {
+    /// It is not: all queues where it can be were seen empty, first and last at these times.
+    Gone { empty_at: u64, drained: Place },
+    /// Rightly, for all anybody knows.
+    Excused,
+    /// Nobody looked into its queue.
+    NotLooked,
+    /// Nobody looked into the others where it may be.
+    MayBeElsewhere,
+}
+
 struct Judge<'r, 'c> {
     record: &'r Record,
     case: &'c Case<'c>,
@@ -179,9 +199,13 @@ impl Judge<'_, '_> {
         self.record.options.slack_ns
     }
 
-    /// I2: refused and yet delivered, from another queue, or with another body.
-    fn phantom(&self, all: &[Receipt], report: &mut Report) {
+    /// I2: refused and yet delivered, from another queue, with another body, or of a transaction that was not committed by then.
+    fn phantom(&self, all: &[Receipt], atomic: &mut Atomic, report: &mut Report) {
         let sent = self.case.sent;
+        let fate = self.case.fates.last().map(|fate| (fate.at, fate.place));
+        if let Some((at, place)) = all.first().map(|first| (first.at, first.place)).or(fate) {
+            atomic.shown(self.record, self.case, at, place, "received");
+        }
         let Some(first) = all.first() else { return };
         if sent.answer == Answer::Refused {
             let events = [("sent", sent.place), ("refused", sent.answer_place), ("received", first.place)];
@@ -219,52 +243,33 @@ impl Judge<'_, '_> {
 
     /// I1: confirmed, or persistent and received, which is visible only once it is safe; its queue seen empty afterwards, and it came to
     /// no end that anybody knows. True: lost, or nobody can say.
-    fn lost(&self, claims: &mut Claims, report: &mut Report) -> bool {
+    fn lost(&self, claims: &mut Claims, atomic: &mut Atomic, report: &mut Report) -> bool {
         let Case { sent, receipts, astray, fates, .. } = self.case;
         let safe_at = match (sent.answer, receipts.first()) {
             (Answer::Confirmed, _) => sent.answer_at,
             (Answer::Unknown, Some(first)) if sent.persistent => first.at,
-            (Answer::Unknown | Answer::Refused, _) => return false,
+            (Answer::Unknown | Answer::Refused | Answer::RolledBack, _) => return false,
         };
-        if sent.in_tx {
-            return false;
-        }
         if sent.damaged {
             return true;
         }
-        let acknowledged = |receipt: &Receipt| matches!(receipt.end, End::Acknowledged | End::AcknowledgedInTx);
+        let acknowledged = |receipt: &Receipt| receipt.end == End::Acknowledged;
         if *astray || !fates.is_empty() || receipts.iter().any(acknowledged) {
             report.looked_at(Invariant::Lost, u64::from(sent.persistent));
             return false;
         }
-        let queue = self.record.queues.get(sent.queue);
-        // Every queue where it can be was seen empty.
-        let seen_empty = |reached: &Reached| {
-            let since = if reached.queue == sent.queue { safe_at } else { reached.at };
-            self.record.queues.get(reached.queue).drained.last().copied().filter(|(at, _)| *at >= since)
+        let (empty_at, drained) = match self.nowhere(safe_at) {
+            Nowhere::Gone { empty_at, drained } => (empty_at, drained),
+            Nowhere::Excused => return false,
+            Nowhere::NotLooked => {
+                report.totals.not_judged_for_loss += 1;
+                return false;
+            }
+            Nowhere::MayBeElsewhere => {
+                report.totals.not_judged_for_loss += 1;
+                return true;
+            }
         };
-        let empty: Option<Vec<(u64, Place)>> = self.case.reach.iter().map(seen_empty).collect();
-        let Some((drained_at, drained)) = empty.and_then(|empty| empty.into_iter().max()) else {
-            report.totals.not_judged_for_loss += 1;
-            return false;
-        };
-        if !sent.persistent && self.record.ended_between(queue.broker, sent.at, u64::MAX) {
-            return false;
-        }
-        let presettled = |reached: &Reached| {
-            self.record.queues.get(reached.queue).lost_presettled(sent.at.saturating_sub(self.slack()), u64::MAX)
-        };
-        if self.case.reach.iter().any(presettled) {
-            return false;
-        }
-        // It may have gone to a place that nobody looked into.
-        let options = &self.record.options;
-        let elsewhere = (sent.ttl && !self.record.was_drained(&options.expiry_queues, drained_at))
-            || (!receipts.is_empty() && !self.record.was_drained(&options.dead_letter_queues, drained_at));
-        if elsewhere {
-            report.totals.not_judged_for_loss += 1;
-            return true;
-        }
         report.looked_at(Invariant::Lost, u64::from(sent.persistent));
         let last = receipts.last().map_or(Place::default(), |receipt| receipt.place);
         let ended = receipts.last().map_or(Place::default(), |receipt| receipt.end_place);
@@ -275,9 +280,32 @@ impl Judge<'_, '_> {
             ("given back", ended),
             ("seen empty", drained),
         ];
+        // If it is gone because a transaction acknowledged it, that one was committed.
+        let mut in_doubt = receipts.iter().filter(|receipt| receipt.end == End::AcknowledgedInTx);
+        if let Some(first) = in_doubt.next() {
+            if in_doubt.next().is_none() && self.case.removers.is_empty() {
+                let signs = [("acknowledged", first.end_place), ("seen empty", drained)];
+                atomic.gone(first.tx, Sign::new(self.case, empty_at, signs));
+            }
+            return false;
+        }
         if !self.case.removers.is_empty() {
             // Whether there is room for it among what was removed is judged when all are known.
             claims.miss(self.case, &events);
+            return true;
+        }
+        if let Some(undone) = receipts.iter().rev().find(|receipt| receipt.end == End::RolledBack) {
+            let signs = [("acknowledged", undone.end_place), ("seen empty", drained)];
+            atomic.gone(undone.tx, Sign::new(self.case, empty_at, signs));
+            let what =
+                "a transaction that acknowledged it was not committed, it did not come back, and its queue is empty";
+            atomic.pending(undone.tx, Invariant::Lost, self.case, &events, what);
+            return true;
+        }
+        if sent.in_tx() && receipts.is_empty() {
+            atomic.missing(sent.tx, Sign::new(self.case, empty_at, [("sent", sent.place), ("seen empty", drained)]));
+            let what = "it was sent in a transaction that was committed, it was never received, and its queue is empty";
+            atomic.pending(sent.tx, Invariant::Lost, self.case, &events, what);
             return true;
         }
         self.add(report, Invariant::Lost, &events, || {
@@ -293,10 +321,108 @@ impl Judge<'_, '_> {
         true
     }
 
+    /// Whether it is nowhere for certain, if it was there at `safe_at` and nobody acknowledged it.
+    fn nowhere(&self, safe_at: u64) -> Nowhere {
+        let Case { sent, receipts, .. } = self.case;
+        let queue = self.record.queues.get(sent.queue);
+        // Every queue where it can be was seen empty.
+        let seen_empty = |reached: &Reached| {
+            let since = if reached.queue == sent.queue { safe_at } else { reached.at };
+            self.record.queues.get(reached.queue).drained.last().copied().filter(|(at, _)| *at >= since)
+        };
+        let empty: Option<Vec<(u64, Place)>> = self.case.reach.iter().map(seen_empty).collect();
+        let Some(empty) = empty else { return Nowhere::NotLooked };
+        let empty_at = empty.iter().map(|(at, _)| *at).min();
+        let (Some(empty_at), Some((drained_at, drained))) = (empty_at, empty.into_iter().max()) else {
+            return Nowhere::NotLooked;
+        };
+        if !sent.persistent && self.record.ended_between(queue.broker, sent.at, u64::MAX) {
+            return Nowhere::Excused;
+        }
+        let presettled = |reached: &Reached| {
+            self.record.queues.get(reached.queue).lost_presettled(sent.at.saturating_sub(self.slack()), u64::MAX)
+        };
+        if self.case.reach.iter().any(presettled) {
+            return Nowhere::Excused;
+        }
+        // It may have gone to a place that nobody looked into.
+        let options = &self.record.options;
+        let elsewhere = (sent.ttl && !self.record.was_drained(&options.expiry_queues, drained_at))
+            || (!receipts.is_empty() && !self.record.was_drained(&options.dead_letter_queues, drained_at));
+        if elsewhere { Nowhere::MayBeElsewhere } else { Nowhere::Gone { empty_at, drained } }
+    }
+
+    /// For I6: sent in a transaction of which nobody knows whether it was committed, and it is nowhere, so it was not.
+    fn unseen(&self, atomic: &mut Atomic) {
+        let Case { sent, receipts, astray, fates, .. } = self.case;
+        let Some(transaction) = self.record.transactions.get(sent.tx) else { return };
+        atomic.worked(sent.tx);
+        let nobody = receipts.is_empty() && fates.is_empty() && !astray && self.case.removers.is_empty();
+        if sent.answer != Answer::Unknown || sent.damaged || !nobody {
+            return;
+        }
+        let since = transaction.commit_from.map_or(0, |(at, _)| at);
+        if let Nowhere::Gone { empty_at, drained } = self.nowhere(since) {
+            atomic.missing(sent.tx, Sign::new(self.case, empty_at, [("sent", sent.place), ("seen empty", drained)]));
+        }
+    }
+
+    /// For I6 and I7: a transaction acknowledged it, and it came again afterwards, or is a dead letter; so that was not committed. True: it
+    /// must not have come again, so how it came says nothing.
+    fn back(&self, atomic: &mut Atomic) -> bool {
+        let receipts = self.case.receipts;
+        let mut wrong = false;
+        for first in receipts.iter().filter(|receipt| receipt.tx != NONE) {
+            let Some(transaction) = self.record.transactions.get(first.tx) else { continue };
+            atomic.worked(first.tx);
+            let again = receipts.iter().find(|again| again.place != first.place && self.sent_after(first, again));
+            let again = again.map(|again| (again.at, again.place));
+            let fate = self.case.fates.last().map(|fate| (fate.at, fate.place));
+            let Some((at, place)) = again.or(fate) else { continue };
+            atomic.back(first.tx, Sign::new(self.case, at, [("acknowledged", first.end_place), ("again", place)]));
+            let events = [("received", first.place), ("acknowledged", first.end_place), ("again", place)];
+            wrong |= transaction.undecided(at, self.slack()) || first.is_confirmed();
+            if transaction.undecided(at, self.slack()) {
+                let what = "a branch that acknowledged it is in doubt, and it came again";
+                atomic.pending(first.tx, Invariant::Prepared, self.case, &events, what);
+            } else if first.is_confirmed() {
+                let what = "a transaction that acknowledged it was committed, and it was received again";
+                atomic.pending(first.tx, Invariant::Duplicate, self.case, &events, what);
+            }
+        }
+        wrong
+    }
+
+    /// For I7: a branch that is in doubt has it, and its queue was said to be empty.
+    fn drained_in_doubt(&self, atomic: &mut Atomic) {
+        let Case { sent, receipts, .. } = self.case;
+        let acknowledged = receipts.iter().map(|receipt| (receipt.tx, receipt.queue, receipt.end_place));
+        for (tx, queue, place) in std::iter::once((sent.tx, sent.queue, sent.place)).chain(acknowledged) {
+            let Some(transaction) = self.record.transactions.get(tx).filter(|one| one.prepared.is_some()) else {
+                continue;
+            };
+            let volatile =
+                !sent.persistent && self.record.ended_between(self.record.queues.get(queue).broker, sent.at, u64::MAX);
+            let excused = volatile || sent.damaged || sent.ttl || sent.answer == Answer::Refused;
+            if excused || self.record.operations.touched(queue) {
+                continue;
+            }
+            let drained = &self.record.queues.get(queue).drained;
+            if let Some((_, empty)) = drained.iter().find(|(at, _)| transaction.in_doubt(*at, self.slack())) {
+                let prepared = transaction.prepared.map_or(Place::default(), |(_, place)| place);
+                let events = [("in the branch", place), ("prepared", prepared), ("seen empty", *empty)];
+                let what = "a branch that is in doubt has it, and the queue is empty";
+                atomic.pending(tx, Invariant::Prepared, self.case, &events, what);
+                return;
+            }
+        }
+    }
+
     /// I3, I4 and I10: what its deliveries say about each other.
     fn twice(&self, report: &mut Report) {
         let receipts = self.case.receipts;
-        let confirmed = |receipt: &&Receipt| receipt.is_confirmed() && receipt.end == End::Acknowledged;
+        let confirmed =
+            |receipt: &&Receipt| receipt.is_confirmed() && receipt.end == End::Acknowledged && receipt.tx == NONE;
         if let Some(acknowledged) = receipts.iter().find(confirmed)
             && let Some(fate) = self.case.fates.first()
         {
@@ -361,7 +487,6 @@ impl Judge<'_, '_> {
             if let Some(first) = before
                 && !self.returned_unseen(first, receipt.at)
                 && !self.returned_unseen(receipt, first.at)
-                && first.end != End::AcknowledgedInTx
             {
                 let events = [("received", first.place), ("ended", first.end_place), ("received again", receipt.place)];
                 self.add(report, Invariant::SilentDuplicate, &events, || {
@@ -383,7 +508,7 @@ impl Judge<'_, '_> {
                 let closed = self.record.consumers.get(receipt.consumer).detached;
                 closed.is_some_and(|closed| closed.orderly && closed.at <= latest)
             }
-            End::Acknowledged | End::AcknowledgedInTx | End::Failed | End::Rejected => false,
+            End::Acknowledged | End::AcknowledgedInTx | End::RolledBack | End::Failed | End::Rejected => false,
         }
     }
 
@@ -417,7 +542,7 @@ impl Judge<'_, '_> {
         let queue = self.record.queues.get(sent.queue);
         // Of what was moved only as far as it stayed where it was.
         let receipts = &receipts[..receipts.iter().position(|one| one.queue != sent.queue).unwrap_or(receipts.len())];
-        if queue.gaps.is_empty() || sent.answer != Answer::Confirmed || sent.in_tx || sent.ttl || sent.delayed {
+        if queue.gaps.is_empty() || sent.answer != Answer::Confirmed || sent.ttl || sent.delayed {
             return;
         }
         if *astray || !fates.is_empty() || !queue.presettled_lost.is_empty() {

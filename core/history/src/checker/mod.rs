@@ -3,6 +3,7 @@
 //! Owns the merge and the settings. Must not know: how files are opened, or the broker.
 
 mod accounting;
+mod atomic;
 mod bounds;
 mod brokers;
 mod browse;
@@ -14,8 +15,10 @@ mod messages;
 mod operators;
 mod order;
 mod place;
+mod prepared;
 mod queues;
 mod record;
+mod transactions;
 
 use crate::error::HistoryError;
 use crate::report::Report;
@@ -148,12 +151,6 @@ fn notes<R: BufRead>(record: &Record, sources: &[Source<R>], report: &mut Report
         report.note(format!(
             "{many} queues have more than {} quiet readings: I12 compared the last of them",
             accounting::SHEETS_MOST
-        ));
-    }
-    if record.transaction_events > 0 {
-        report.note(format!(
-            "{} events of transactions were read and not judged: I6 and I7 are not there yet",
-            record.transaction_events
         ));
     }
     if report.totals.not_judged_for_loss > 0 {

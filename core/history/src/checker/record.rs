@@ -5,9 +5,10 @@ use super::Options;
 use super::brokers::Brokers;
 use super::browse::{Browsed, Browser};
 use super::consumers::{Consumers, Detached};
-use super::messages::{Answer, End, Messages, Place, Receipt, Sent, unseen};
+use super::messages::{Answer, End, Messages, NONE, Place, Receipt, Sent, unseen};
 use super::operators::{Operations, What};
 use super::queues::{Queues, Reading, Unread};
+use super::transactions::{Transactions, Wish};
 use crate::event::{BrokerChange, Event, Header, MessageId};
 use crate::report::Totals;
 use packhorse_model::{Map, Seed};
@@ -73,6 +74,7 @@ pub(crate) struct Record {
     pub(crate) queues: Queues,
     pub(crate) brokers: Brokers,
     pub(crate) operations: Operations,
+    pub(crate) transactions: Transactions,
     pub(crate) browsers: BTreeMap<u32, Browser>,
     /// In the order of each link.
     pub(crate) browsed: Vec<Browsed>,
@@ -87,7 +89,6 @@ pub(crate) struct Record {
     /// Deliveries whose bodies said nothing usable.
     pub(crate) unreadable: Vec<(Place, bool, u32)>,
     pub(crate) totals: Totals,
-    pub(crate) transaction_events: u64,
     /// The highest sequence that a link got, by (link, producer, queue to which it was sent, priority).
     highest: Map<(u32, u32, u32, u8), (u64, u32)>,
     alive: Vec<u64>,
@@ -105,6 +106,7 @@ impl Record {
             queues: Queues::new(),
             brokers: Brokers::default(),
             operations: Operations::default(),
+            transactions: Transactions::new(),
             browsers: BTreeMap::new(),
             browsed: Vec::new(),
             surveys: Vec::new(),
@@ -115,7 +117,6 @@ impl Record {
             inversions: Vec::new(),
             unreadable: Vec::new(),
             totals: Totals::default(),
-            transaction_events: 0,
             highest: Seed::fixed(5).map(),
             alive: Vec::new(),
             newest: BTreeMap::new(),
@@ -191,10 +192,9 @@ impl Record {
                     persistent,
                     ttl: ttl_ms != 0,
                     delayed: delay_ms != 0,
-                    in_tx: tx.is_some(),
+                    tx: tx.map_or(NONE, |tx| self.transactions.index(tx)),
                     damaged: false,
                 };
-                self.transaction_events += u64::from(tx.is_some());
                 self.messages.send(message.producer, sent).map_err(|before| {
                     format!("producer {} sends {} after {before}: sequences ascend", message.producer, message.sequence)
                 })
@@ -224,8 +224,7 @@ impl Record {
                 self.consumers.get_mut(index).grant(credit, at, place);
                 Ok(())
             }
-            Event::Recv { message, consumer, queue, delivery_count, redelivered, crc_ok, tx } => {
-                self.transaction_events += u64::from(tx.is_some());
+            Event::Recv { message, consumer, queue, delivery_count, redelivered, crc_ok, .. } => {
                 let queue = self.queues.index(queue, at);
                 let index = match self.consumers.find(consumer) {
                     Some(_) => self.link(consumer, file)?,
@@ -239,17 +238,23 @@ impl Record {
                 Ok(())
             }
             Event::Ack { message, consumer, confirmed, tx } => {
-                self.transaction_events += u64::from(tx.is_some());
                 if confirmed {
-                    self.acknowledgement_confirmed(message, consumer, at, place)
-                } else {
-                    self.totals.acknowledged += 1;
-                    let end = if tx.is_some() { End::AcknowledgedInTx } else { End::Acknowledged };
-                    self.settled(message, consumer, end, at, place)
+                    return self.acknowledgement_confirmed(message, consumer, at, place);
                 }
+                self.totals.acknowledged += 1;
+                let Some(tx) = tx else {
+                    return self.settled(message, consumer, End::Acknowledged, at, place).map(drop);
+                };
+                let tx = self.transactions.index(tx);
+                if let Some(receipt) = self.settled(message, consumer, End::AcknowledgedInTx, at, place)? {
+                    receipt.tx = tx;
+                }
+                Ok(())
             }
-            Event::Release { message, consumer } => self.settled(message, consumer, End::GivenBack, at, place),
-            Event::Reject { message, consumer } => self.settled(message, consumer, End::Rejected, at, place),
+            Event::Release { message, consumer } => {
+                self.settled(message, consumer, End::GivenBack, at, place).map(drop)
+            }
+            Event::Reject { message, consumer } => self.settled(message, consumer, End::Rejected, at, place).map(drop),
             Event::Modified { message, consumer, delivery_failed, undeliverable_here } => {
                 let end = match (delivery_failed, undeliverable_here) {
                     (true, _) => End::Failed,
@@ -409,16 +414,22 @@ impl Record {
                 self.close_links(file, at);
                 Ok(())
             }
-            Event::TxBegin { .. }
-            | Event::CommitSent { .. }
-            | Event::CommitOk { .. }
-            | Event::CommitUnknown { .. }
-            | Event::RollbackOk { .. }
-            | Event::Xa { .. }
-            | Event::RecoverList { .. }
-            | Event::Decide { .. } => {
-                self.transaction_events += 1;
-                Ok(())
+            Event::TxBegin { tx, xid, broker } => {
+                self.totals.transactions += 1;
+                let broker = broker.map_or(Brokers::ALL, |broker| self.brokers.index(broker));
+                self.transactions.begin(tx, xid, broker, (at, place))
+            }
+            Event::CommitSent { tx } => self.transactions.commit_sent(tx, (at, place)),
+            Event::CommitOk { tx } => self.transactions.answered(tx, Some(true), (at, place)),
+            Event::CommitUnknown { tx } => self.transactions.answered(tx, None, (at, place)),
+            Event::RollbackOk { tx } => self.transactions.answered(tx, Some(false), (at, place)),
+            Event::Xa { verb, xid, code } => self.transactions.xa(xid, Wish::from(verb), code, (at, place)),
+            Event::RecoverList { xids, broker } => {
+                let broker = broker.map_or(Brokers::ALL, |broker| self.brokers.index(broker));
+                self.transactions.list(xids, broker, (at, place))
+            }
+            Event::Decide { xid, commit, code } => {
+                self.transactions.xa(xid, Wish::Decide { commit }, code, (at, place))
             }
         }
     }
@@ -429,6 +440,7 @@ impl Record {
         self.interrupt_all(Brokers::ALL, last);
         self.queues.finish();
         self.operations.finish(&self.brokers, &self.queues);
+        self.transactions.finish(&mut self.messages, &mut self.totals, self.options.slack_ns);
         self.found.sort_by_key(|found| (found.message, found.survey, found.place));
     }
 
@@ -464,9 +476,11 @@ impl Record {
         }
         (sent.answer, sent.answer_at, sent.answer_place) = (answer, at, place);
         match answer {
+            // What the answer to a send in a transaction says is not that it is there.
+            Answer::Confirmed if sent.in_tx() => {}
             Answer::Confirmed => self.totals.confirmed += 1,
             Answer::Refused => self.totals.refused += 1,
-            Answer::Unknown => {}
+            Answer::Unknown | Answer::RolledBack => {}
         }
         Ok(())
     }
@@ -527,7 +541,7 @@ impl Record {
         }
         let index = self.messages.receive(message, receipt);
         let Some(sent) = self.messages.sent_mut(message) else { return };
-        if sent.in_tx || sent.delayed {
+        if sent.in_tx() || sent.delayed {
             return;
         }
         let (priority, answer, answer_at) = (sent.priority.min(9), sent.answer, sent.answer_at);
@@ -548,9 +562,17 @@ impl Record {
         }
     }
 
-    fn settled(&mut self, message: MessageId, consumer: u32, end: End, at: u64, place: Place) -> Result<(), String> {
+    /// How a delivery ended; answers it, if its message is known.
+    fn settled(
+        &mut self,
+        message: MessageId,
+        consumer: u32,
+        end: End,
+        at: u64,
+        place: Place,
+    ) -> Result<Option<&mut Receipt>, String> {
         if message == MessageId::NONE {
-            return Ok(());
+            return Ok(None);
         }
         let index = self.consumers.find(consumer);
         let receipt = index.and_then(|index| self.messages.newest(message, index, |receipt| receipt.end == End::Open));
@@ -558,7 +580,7 @@ impl Record {
             return Err(format!("consumer {consumer} settles message {message}, which it does not hold"));
         };
         (receipt.end, receipt.end_at, receipt.end_place) = (end, at, place);
-        Ok(())
+        Ok(Some(receipt))
     }
 
     /// What was given back last on this link is not to come there again.
@@ -589,8 +611,13 @@ impl Record {
             return Err(format!("an answer to consumer {consumer}, which has not acknowledged message {message}"));
         };
         (receipt.confirm_at, receipt.confirm_place) = (at, place);
-        self.totals.acknowledged_confirmed += 1;
+        self.totals.acknowledged_confirmed += u64::from(receipt.tx == NONE);
         Ok(())
+    }
+
+    /// The first time from `at` on at which all was quiet, whatever queue was looked at.
+    pub(crate) fn quiet_after(&self, at: u64) -> Option<u64> {
+        self.queues.all.iter().filter_map(|queue| queue.quiet_after(at)).min()
     }
 
     fn interrupt(&mut self, queue: u32, now: u64) {

@@ -343,6 +343,15 @@ fn a_history_that_contradicts_itself_is_refused() {
         ),
         (Story::of(1).at(1, 0, recv(1, 1, 0)).at(2, 0, ack(1, 1)).at(3, 0, ack(1, 1)), "does not hold"),
         (Story::of(1).at(1, 0, recv(1, 1, 0)).at(2, 0, ack_ok(1, 1)), "has not acknowledged"),
+        (Story::of(1).at(1, 0, begin(1)).at(2, 0, begin(1)), "begins again"),
+        (Story::of(1).at(1, 0, branch(1, "x")).at(2, 0, branch(2, "x")), "begins again"),
+        (Story::of(1).at(1, 0, begin(1)).at(2, 0, commit_ok(1)), "was not asked for"),
+        (Story::of(1).at(1, 0, commit(1)).at(2, 0, commit(1)), "is asked for again"),
+        (Story::of(1).at(1, 0, branch(1, "x")).at(2, 0, commit(1)), "is a branch"),
+        (Story::of(1).at(1, 0, commit(1)).at(2, 0, commit_ok(1)).at(3, 0, rollback_ok(1)), "a second answer"),
+        (Story::of(2).at(1, 0, xa(XaVerb::Commit, "x")).at(2, 1, answer(XaVerb::Commit, "x", 0)), "nothing like it"),
+        (Story::of(1).at(1, 0, xa(XaVerb::Commit, "x")).at(2, 0, answer(XaVerb::Prepare, "x", 0)), "nothing like it"),
+        (Story::of(2).at(1, 0, recover()).at(2, 1, listed("x")), "was not asked for"),
         (Story::of(1).at(1, 0, Event::Damaged { message: message(1) }), "has not been sent"),
         (Story::of(1).at(1, 0, Event::Survey { start: false }), "has not begun"),
         (Story::of(1).at(1, 0, Event::Present { message: message(1), queue: "q" }), "there is no survey"),
@@ -391,13 +400,4 @@ fn many_violations_are_counted_and_some_are_shown() {
     let report = check(&sources).expect("it is a history");
     assert_eq!((report.violation_count(), report.violations().len()), (300, 100));
     assert!(report.to_string().contains("… and 200 more"));
-}
-
-#[test]
-fn transactions_are_read_and_called_not_judged() {
-    let story =
-        Story::of(1).at(1, 0, Event::TxBegin { tx: 1, xid: None, broker: None }).at(2, 0, Event::CommitSent { tx: 1 });
-    let report = story.at(3, 0, Event::CommitOk { tx: 1 }).check();
-    assert!(report.is_clean());
-    assert!(report.notes().iter().any(|note| note.starts_with("3 events of transactions were read and not judged")));
 }

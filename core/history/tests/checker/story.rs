@@ -2,7 +2,9 @@
 //!
 //! Must not know: what the checker makes of it.
 
-use packhorse_history::{BrokerChange, Counters, Event, Header, JsonlWriter, MessageId, Options, Report, check_files};
+use packhorse_history::{
+    BrokerChange, Counters, Event, Header, JsonlWriter, MessageId, Options, Report, XaVerb, check_files,
+};
 
 pub(crate) const QUEUE: &str = "orders";
 pub(crate) const PRODUCER: u32 = 1;
@@ -109,6 +111,61 @@ pub(crate) fn start() -> Event<'static> {
 /// A quiet reading.
 pub(crate) fn counters(depth: i64) -> Event<'static> {
     Event::Counters { queue: QUEUE, counters: Counters { quiet: true, depth: Some(depth), ..Counters::default() } }
+}
+
+/// The same in a transaction.
+pub(crate) fn send_in(tx: u64, sequence: u64) -> Event<'static> {
+    match send(sequence) {
+        Event::Send { message, queue, size_bytes, crc, persistent, ttl_ms, delay_ms, priority, .. } => {
+            let tx = Some(tx);
+            Event::Send { message, queue, size_bytes, crc, persistent, ttl_ms, delay_ms, priority, tx }
+        }
+        other => other,
+    }
+}
+
+pub(crate) fn ack_in(tx: u64, sequence: u64, consumer: u32) -> Event<'static> {
+    Event::Ack { message: message(sequence), consumer, confirmed: false, tx: Some(tx) }
+}
+
+pub(crate) fn begin(tx: u64) -> Event<'static> {
+    Event::TxBegin { tx, xid: None, broker: None }
+}
+
+pub(crate) fn branch(tx: u64, xid: &'static str) -> Event<'static> {
+    Event::TxBegin { tx, xid: Some(xid), broker: None }
+}
+
+pub(crate) fn commit(tx: u64) -> Event<'static> {
+    Event::CommitSent { tx }
+}
+
+pub(crate) fn commit_ok(tx: u64) -> Event<'static> {
+    Event::CommitOk { tx }
+}
+
+pub(crate) fn commit_unknown(tx: u64) -> Event<'static> {
+    Event::CommitUnknown { tx }
+}
+
+pub(crate) fn rollback_ok(tx: u64) -> Event<'static> {
+    Event::RollbackOk { tx }
+}
+
+pub(crate) fn xa(verb: XaVerb, xid: &'static str) -> Event<'static> {
+    Event::Xa { verb, xid, code: None }
+}
+
+pub(crate) fn answer(verb: XaVerb, xid: &'static str, code: i32) -> Event<'static> {
+    Event::Xa { verb, xid, code: Some(code) }
+}
+
+pub(crate) fn recover() -> Event<'static> {
+    Event::RecoverList { xids: None, broker: None }
+}
+
+pub(crate) fn listed(xids: &'static str) -> Event<'static> {
+    Event::RecoverList { xids: Some(xids), broker: None }
 }
 
 /// Files being told.

@@ -1,7 +1,9 @@
 //! One planted history for each invariant that breaks just it, and near misses that break nothing.
 
 mod accounting;
+mod atomicity;
 mod bounds;
+mod commit_order;
 mod counts;
 mod damaged_on_purpose;
 mod duplicate;
@@ -10,13 +12,14 @@ mod not_here;
 mod order;
 mod phantom;
 mod place;
+mod prepared;
 mod priorities;
 mod several_brokers;
 mod silent_duplicate;
 mod stuck;
 
 use super::story::*;
-use packhorse_history::{Counters, Event, MessageId};
+use packhorse_history::{Counters, Event, MessageId, XaVerb};
 
 const NOTHING: [(&str, u64); 0] = [];
 
