@@ -6,7 +6,7 @@
 use crate::memory::mix;
 use crate::{
     Batch, Event, Figures, LargeOp, Load, LoadLarge, Loaded, LoadedBody, Op, RESERVE, Recovered, RecoveredBranch,
-    RecoveredEntry, RecoveredSession, RecoveredWork, Store, Stored, Ticket,
+    RecoveredEntry, RecoveredSession, RecoveredWork, Remember, Store, Stored, Ticket,
 };
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -42,6 +42,11 @@ pub trait StoreUnderTest: Sized {
         let _ = ms;
         false
     }
+
+    /// How much it remembers of what is completed. Low counts make it quick to check.
+    fn remember(&self) -> Remember {
+        Remember::default()
+    }
 }
 
 /// Starts an empty store at its first start, with so many shards.
@@ -70,7 +75,10 @@ macro_rules! contract_tests {
             a_branch_without_parts_stays_in_doubt, a_heuristic_outcome_stays_until_it_is_forgotten,
             volatile_work_is_counted_and_lost, a_large_part_is_whole_and_in_order,
             a_crash_between_any_two_records_leaves_one_state, large_files_of_a_branch_stay_until_its_end,
-            a_deleted_queue_takes_its_part_of_a_branch, a_part_in_a_deleted_queue_is_nothing
+            a_deleted_queue_takes_its_part_of_a_branch, a_part_in_a_deleted_queue_is_nothing,
+            outcomes_are_remembered, the_oldest_outcomes_are_forgotten_first, outcomes_are_forgotten_in_time,
+            commits_of_sessions_are_remembered, a_session_has_so_many_gaps, the_sessions_used_last_are_remembered,
+            sessions_are_forgotten_in_time
         }
     };
     (@ $make:expr; $($rule:ident),+) => {
@@ -811,9 +819,15 @@ pub fn a_second_crash_right_after_the_first_changes_nothing<S: StoreUnderTest>(m
 }
 
 mod histories;
+mod remembered;
 mod suspects;
 mod transactions;
 pub use histories::any_history_folds_to_the_same_facts;
+pub use remembered::{
+    a_session_has_so_many_gaps, commits_of_sessions_are_remembered, outcomes_are_forgotten_in_time,
+    outcomes_are_remembered, sessions_are_forgotten_in_time, the_oldest_outcomes_are_forgotten_first,
+    the_sessions_used_last_are_remembered,
+};
 pub use suspects::{
     a_mark_makes_suspects_of_its_range_once, a_stop_in_order_clears_all_suspects, an_exact_mark_names_what_is_blamed,
     an_exact_mark_of_some_age_blames_nobody, one_that_has_passed_keeps_its_count,

@@ -8,7 +8,7 @@ mod remembered;
 
 use crate::{Blame, LargeOp, Load, Loaded, LoadedBody, Op, RESERVE, Recovered, RecoveredEntry, Remember, Stored};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use branches::Branches;
 use bytes::Bytes;
@@ -347,14 +347,15 @@ impl Image {
         None
     }
 
-    /// Branches that are completed and remembered, in the order of their times.
-    pub(crate) fn recover_completed(&self) -> impl Iterator<Item = Recovered> {
-        self.remembered.recover_completed()
-    }
-
-    /// Clients' sessions.
-    pub(crate) fn recover_sessions(&self) -> impl Iterator<Item = Recovered> {
-        self.remembered.recover_sessions()
+    /// The operations of branches in doubt in queues that `owned` names; with `all` then the branches, and what is remembered.
+    pub(crate) fn recover_transactions(&self, owned: impl Fn(QueueId) -> bool, all: bool) -> VecDeque<Recovered> {
+        let mut out: VecDeque<Recovered> = self.branches.recover_ops(owned).collect();
+        if all {
+            out.extend(self.branches.recover());
+            out.extend(self.remembered.recover_completed());
+            out.extend(self.remembered.recover_sessions());
+        }
+        out
     }
 
     /// Bodies of one level. What is held is left out: nobody gets it before it comes back. Large messages are left out: they have no body here.

@@ -34,6 +34,8 @@ struct Shard {
     /// Large messages that are safe once the disk is waited for.
     syncing: Vec<Event>,
     recovered: Option<Cursor>,
+    /// Branches and what is remembered, as far as it is not told yet.
+    doubt: VecDeque<Recovered>,
 }
 
 /// How far a shard's recovery has come.
@@ -41,17 +43,8 @@ struct Shard {
 enum Cursor {
     Queues(usize),
     Entries(Option<EntryKey>),
-    /// What is there of transactions: of which kind, and how many of it were told.
-    Transactions(Kind, usize),
-}
-
-/// In the order in which they are told.
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Ops,
-    Branches,
-    Completed,
-    Sessions,
+    /// What there is of transactions, in the shard's `doubt`.
+    Transactions,
 }
 
 #[derive(Debug)]
@@ -302,31 +295,16 @@ impl Store for MemoryStore {
                         out.push(Recovered::Entry(Box::new(entry)));
                         Cursor::Entries(Some(key))
                     }
-                    None => Cursor::Transactions(Kind::Ops, 0),
+                    None => {
+                        world.shards[self.shard].doubt = world.image.recover_transactions(owned, self.shard == 0);
+                        Cursor::Transactions
+                    }
                 },
-                Cursor::Transactions(kind, at) => {
-                    let before = out.len();
-                    let room = end - before;
-                    match kind {
-                        Kind::Ops => out.extend(world.image.recover_ops(owned).skip(at).take(room)),
-                        Kind::Branches => out.extend(world.image.recover_branches().skip(at).take(room)),
-                        Kind::Completed => out.extend(world.image.recover_completed().skip(at).take(room)),
-                        Kind::Sessions => out.extend(world.image.recover_sessions().skip(at).take(room)),
-                    }
-                    let next = match kind {
-                        // The others are for shard 0 only.
-                        Kind::Ops if self.shard == 0 => Some(Kind::Branches),
-                        Kind::Branches => Some(Kind::Completed),
-                        Kind::Completed => Some(Kind::Sessions),
-                        Kind::Ops | Kind::Sessions => None,
-                    };
-                    match (out.len() - before, next) {
-                        (0, Some(next)) => Cursor::Transactions(next, 0),
-                        (told, _) => {
-                            more = told > 0;
-                            Cursor::Transactions(kind, at + told)
-                        }
-                    }
+                Cursor::Transactions => {
+                    let thing = world.shards[self.shard].doubt.pop_front();
+                    more = thing.is_some();
+                    out.extend(thing);
+                    cursor
                 }
             };
         }

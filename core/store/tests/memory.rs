@@ -2,7 +2,10 @@
 
 use packhorse_model::ShardId;
 use packhorse_store::contract::StoreUnderTest;
-use packhorse_store::{Memory, MemoryStore, Store};
+use packhorse_store::{Memory, MemoryStore, Remember, Store};
+
+const FEW: Remember =
+    Remember { branches_ms: 600_000, branches_max: 40, sessions_ms: 500_000, sessions_max: 30, gaps_max: 5 };
 
 /// A memory store and its handles.
 struct UnderTest {
@@ -41,14 +44,49 @@ impl StoreUnderTest for UnderTest {
         self.memory.set_broker_time_ms(self.now_ms);
         true
     }
+
+    fn remember(&self) -> Remember {
+        FEW
+    }
 }
 
 mod durable_when_settled {
     use super::*;
-    packhorse_store::contract_tests!(|shards| UnderTest::over(Memory::new(shards, false), shards));
+    packhorse_store::contract_tests!(|shards| UnderTest::over(Memory::remembering(shards, false, FEW), shards));
 }
 
 mod durable_at_once {
     use super::*;
-    packhorse_store::contract_tests!(|shards| UnderTest::over(Memory::new(shards, true), shards));
+    packhorse_store::contract_tests!(|shards| UnderTest::over(Memory::remembering(shards, true, FEW), shards));
+}
+
+/// With the bounds of a store of which nobody wants others.
+mod with_the_usual_memory {
+    use super::*;
+
+    struct Usual(UnderTest);
+
+    impl StoreUnderTest for Usual {
+        fn handle(&mut self, shard: ShardId) -> &mut dyn Store {
+            self.0.handle(shard)
+        }
+
+        fn settle(&mut self) {
+            self.0.settle();
+        }
+
+        fn restart(self, shards: u16) -> Usual {
+            Usual(self.0.restart(shards))
+        }
+
+        fn crash(self, shards: u16, seed: u64) -> Usual {
+            Usual(self.0.crash(shards, seed))
+        }
+
+        fn pass(&mut self, ms: u64) -> bool {
+            self.0.pass(ms)
+        }
+    }
+
+    packhorse_store::contract_tests!(|shards| Usual(UnderTest::over(Memory::new(shards, false), shards)));
 }

@@ -170,9 +170,8 @@ fn batch(dice: &mut Dice, shard: usize, next: &mut [[Sequence; 3]; 2], alive: &m
 /// What a start over this image finds.
 fn facts(image: &Image) -> Found {
     let mut found = Found::default();
-    let things = image.recover_queues().into_iter().chain(image.recover_ops(|_| true));
-    let things = things.chain(image.recover_branches()).chain(image.recover_completed());
-    things.chain(image.recover_sessions()).for_each(|thing| found.add(thing));
+    let things = image.recover_queues().into_iter().chain(image.recover_transactions(|_| true, true));
+    things.for_each(|thing| found.add(thing));
     let mut after = None;
     while let Some(entry) = image.recover_after(after, |id| id.owner(SHARDS) <= ShardId(SHARDS)) {
         after = Some(entry.key);

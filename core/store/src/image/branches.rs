@@ -219,10 +219,21 @@ impl Image {
             }
         }
     }
+}
+
+impl Branches {
+    /// The queue is deleted, and every part in it with it. A branch in doubt stays, without that part; nobody deletes a queue
+    /// with such a part before that was rolled back by force.
+    pub(super) fn delete(&mut self, queue: QueueId) {
+        self.ahead.retain(|(_, of), _| *of != queue);
+        for branch in self.branches.values_mut() {
+            branch.parts.remove(&queue);
+        }
+    }
 
     /// The operations of branches in doubt in queues that `owned` names.
-    pub(crate) fn recover_ops(&self, owned: impl Fn(QueueId) -> bool) -> impl Iterator<Item = Recovered> {
-        let parts = self.branches.branches.values().flat_map(|b| b.parts.iter().map(|(q, work)| (b.txn, *q, work)));
+    pub(super) fn recover_ops(&self, owned: impl Fn(QueueId) -> bool) -> impl Iterator<Item = Recovered> {
+        let parts = self.branches.values().flat_map(|b| b.parts.iter().map(|(q, work)| (b.txn, *q, work)));
         let parts = parts.filter(move |(_, queue, _)| owned(*queue));
         parts.flat_map(|(txn, queue, work)| {
             work.iter().map(move |work| {
@@ -240,8 +251,8 @@ impl Image {
     }
 
     /// The branches.
-    pub(crate) fn recover_branches(&self) -> impl Iterator<Item = Recovered> {
-        self.branches.branches.iter().map(|(xid, b)| {
+    pub(super) fn recover(&self) -> impl Iterator<Item = Recovered> {
+        self.branches.iter().map(|(xid, b)| {
             let parts = b.parts.iter().filter(|(_, work)| !work.is_empty());
             Recovered::Branch(Box::new(RecoveredBranch {
                 txn: b.txn,
@@ -255,17 +266,6 @@ impl Image {
                 decided: b.decided.clone(),
             }))
         })
-    }
-}
-
-impl Branches {
-    /// The queue is deleted, and every part in it with it. A branch in doubt stays, without that part; nobody deletes a queue
-    /// with such a part before that was rolled back by force.
-    pub(super) fn delete(&mut self, queue: QueueId) {
-        self.ahead.retain(|(_, of), _| *of != queue);
-        for branch in self.branches.values_mut() {
-            branch.parts.remove(&queue);
-        }
     }
 
     /// Files of messages that branches in doubt add.
