@@ -31,6 +31,7 @@ use packhorse_model::{
 use packhorse_queue::{self as queue, ConsumerId, DeliveryKey, Input, Queue, Turn};
 use packhorse_store::{Batch, LargeOp, Load, LoadLarge, RecoveredEntry, Ticket};
 use packhorse_txn::ReplyTo;
+use staged::Staged;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -110,6 +111,7 @@ pub(crate) struct Queues {
     volatile: Vec<u8>,
     volatile_buffer: u64,
     volatile_entries: Vec<(u8, EntryKey)>,
+    staged: Staged,
     started_at_ms: u64,
     run: u64,
     large_count: u32,
@@ -183,6 +185,7 @@ impl Queues {
             volatile: Vec::new(),
             volatile_buffer: 0,
             volatile_entries: Vec::new(),
+            staged: Staged::default(),
             started_at_ms,
             run,
             large_count: 0,
@@ -283,6 +286,7 @@ impl Queues {
         }
         self.forget_relocating(id);
         self.forget_commands(id);
+        self.forget_staged(id);
     }
 
     pub(crate) fn new_queue(
@@ -407,8 +411,9 @@ impl Queues {
                     self.purged(token, count);
                 }
                 queue::Effect::Moved { token, count } => self.moved(token, count),
-                queue::Effect::Ahead(_) | queue::Effect::Gathered(_) => todo!("parts of transactions"),
                 queue::Effect::Discard(id) => self.large_ops.push(LargeOp::Abort { id }),
+                queue::Effect::Ahead(ahead) => self.write_ahead(ahead),
+                queue::Effect::Gathered(gathered) => self.gathered(slot, *gathered),
                 queue::Effect::Damaged { level: _, sequence } => {
                     let held = &self.held[slot as usize];
                     let text = format!(
@@ -505,7 +510,9 @@ impl Queues {
 
     /// Everything up to here is durable: queues learn it first, so that what becomes visible is visible before confirms go out.
     pub(crate) fn on_durable(&mut self, up_to: Ticket) {
+        let before = self.due.durable();
         self.due.durable_up_to(up_to);
+        self.transactions_durable(before, up_to);
         let round = std::mem::take(&mut self.awaiting);
         for slot in round {
             self.held[slot as usize].awaiting = false;
@@ -534,11 +541,13 @@ impl Queues {
 
     /// When a queue wants to be dispatched without any other cause, monotonic µs.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
-        self.timed.iter().filter_map(|slot| self.held[*slot as usize].queue.next_deadline()).min()
+        let queues = self.timed.iter().filter_map(|slot| self.held[*slot as usize].queue.next_deadline());
+        queues.chain(self.transactions_deadline()).min()
     }
 
-    /// Queues whose time has come want a dispatch.
+    /// Queues whose time has come want a dispatch; transactions whose time is over are rolled back.
     pub(crate) fn tick(&mut self) {
+        self.tick_transactions();
         let now_us = self.now.mono_us;
         let mut timed = std::mem::take(&mut self.timed);
         timed.retain(|slot| {
@@ -565,8 +574,8 @@ impl Queues {
             moving: stats.moving,
             damaged: stats.damaged,
             staged: stats.staged,
-            prepared_in: 0,
-            prepared_out: 0,
+            prepared_in: stats.prepared_in,
+            prepared_out: stats.prepared_out,
             depth: stats.depth,
             bytes: stats.bytes,
             consumers: stats.consumers,

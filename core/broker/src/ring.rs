@@ -41,6 +41,8 @@ pub(crate) struct Ring {
     oldest: u64,
     /// Memory held by all buffers.
     bytes: u64,
+    /// Memory of bodies elsewhere that cannot be evicted: those of transactions.
+    pinned: u64,
     /// Buffers of bodies that were read.
     read: u64,
     /// Buffers of bodies that no store has; none is older than the number.
@@ -65,6 +67,7 @@ impl Ring {
             slots: VecDeque::new(),
             oldest: 1,
             bytes: 0,
+            pinned: 0,
             read: 0,
             volatile: 0,
             volatile_from: 1,
@@ -78,14 +81,25 @@ impl Ring {
         self.oldest
     }
 
-    /// Bytes held.
+    /// Bytes held, those elsewhere too.
     pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+        self.bytes + self.pinned
+    }
+
+    /// So many more bytes are held elsewhere.
+    pub(crate) fn pin(&mut self, bytes: u64) {
+        self.pinned += bytes;
+    }
+
+    /// So many fewer.
+    pub(crate) fn unpin(&mut self, bytes: u64) {
+        debug_assert!(bytes <= self.pinned, "what is let go was held");
+        self.pinned = self.pinned.saturating_sub(bytes);
     }
 
     /// Whether they are more than they should be.
     pub(crate) fn is_short(&self) -> bool {
-        self.bytes > self.budget
+        self.bytes() > self.budget
     }
 
     /// An empty buffer for about so many bytes.
@@ -106,8 +120,8 @@ impl Ring {
     /// Whether another run of bodies may be read while so many are under way. One always may, unless one that was read cannot be
     /// evicted because what lies before it waits for a flush.
     pub(crate) fn has_room_for_load(&self, under_way: u64) -> bool {
-        let fits = self.bytes + (under_way + 1) * LOAD_BYTES <= self.budget;
-        fits || (under_way == 0 && (self.bytes <= self.budget || self.read == 0))
+        let fits = self.bytes() + (under_way + 1) * LOAD_BYTES <= self.budget;
+        fits || (under_way == 0 && (!self.is_short() || self.read == 0))
     }
 
     /// Bytes of an opened buffer that the store gets with this ticket, and the memory they hold. `Ticket(0)`: the store has

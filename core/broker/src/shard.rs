@@ -8,7 +8,7 @@ use crate::frontend::amqp10::Connection;
 use crate::io::{Effect, Input, Level, Lost, Mail};
 use crate::mail::{Answer, Body, LinkRef, Request, TxnAnswer};
 use crate::queues::Queues;
-use crate::{Alarm, Command, Config, Counters, Reply, ShardReport, TxFigures};
+use crate::{Alarm, Command, Config, Counters, Reply, ShardReport};
 use packhorse_model::{ClientSession, ConnectionId, Map, Now, Seed, ShardId};
 use packhorse_store::{Event, Recovered, Store};
 use packhorse_txn::ReplyTo;
@@ -142,8 +142,9 @@ impl<S: Store> Shard<S> {
                     self.recovery.entries += 1;
                     self.queues.recovered(entry);
                 }
-                Recovered::BranchOp(_) | Recovered::Branch(_) | Recovered::Completed { .. } | Recovered::Session(_) => {
-                    todo!("recovered transactions")
+                Recovered::BranchOp(op) => self.queues.recovered_op(op),
+                transaction @ (Recovered::Branch(_) | Recovered::Completed { .. } | Recovered::Session(_)) => {
+                    self.queues.recovered_transaction(transaction);
                 }
             }
         }
@@ -239,6 +240,7 @@ impl<S: Store> Shard<S> {
             Body::Apply { txn, queue, operations, resolution } => {
                 self.queues.on_apply(txn, queue, operations, resolution);
             }
+            Body::QueueInDoubt { id, queue, name, by } => self.queues.queue_in_doubt(id, queue, name, by),
             Body::TxnAnswer(answer) => self.queues.txn_answers.push(answer),
             Body::Session(input) => self.queues.to_sessions(*input),
             Body::CloseOthers { session, but } => self.queues.taken_over.push((session, but)),
@@ -412,6 +414,7 @@ impl<S: Store> Shard<S> {
                 }
                 Event::Space { full } => {
                     self.full = full;
+                    self.queues.home(packhorse_txn::Input::Space { full });
                     // Every shard hears it; one of them says it.
                     if self.id().0 == 0 {
                         let (level, text) = if full { (Level::Warn, DISK_FULL) } else { (Level::Info, DISK_HAS_ROOM) };
@@ -420,6 +423,7 @@ impl<S: Store> Shard<S> {
                 }
                 Event::Failed(failure) => {
                     self.failed = true;
+                    self.queues.home(packhorse_txn::Input::StoreFailed);
                     self.queues.out.push(Effect::StoreFailed { what: failure.what });
                 }
             }
@@ -522,6 +526,14 @@ impl<S: Store> Shard<S> {
         }
         // From here on the store is waited for, and its word starts a turn.
         self.stop_deadline_us = None;
+        for (_, held) in &self.connections {
+            self.queues.connection_gone(held.connection.id());
+        }
+        if self.queues.has_ready() {
+            // What comes back from transactions that are rolled back is written first.
+            self.wake = true;
+            return;
+        }
         if self.queues.all_durable() && !self.queues.has_orphans() {
             self.stopped = true;
             out.push(Effect::Stopped);
@@ -580,6 +592,8 @@ impl<S: Store> Shard<S> {
             alarms.push(Alarm { code: "damaged", text: DAMAGED.into() });
         }
         alarms.extend(self.queues.alarms());
+        let transactions = self.queues.transaction_figures();
+        alarms.extend(self.queues.transaction_alarm(&transactions));
         ShardReport {
             connections: self.connections.len() as u64,
             sessions: self.connections.iter().map(|(_, held)| held.connection.session_count() as u64).sum(),
@@ -588,7 +602,7 @@ impl<S: Store> Shard<S> {
             totals,
             memory_bytes: self.queues.ring.bytes(),
             store: self.store.status(),
-            transactions: TxFigures::default(),
+            transactions,
             alarms,
         }
     }

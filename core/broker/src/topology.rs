@@ -244,7 +244,7 @@ impl Queues {
             | Command::TxLocals { .. }
             | Command::TxShow { .. }
             | Command::TxPart { .. }
-            | Command::TxDecide { .. } => todo!("commands about transactions"),
+            | Command::TxDecide { .. } => self.transaction_command(id, command),
         }
     }
 
@@ -347,6 +347,10 @@ impl Queues {
             self.reply(id, not_found(name));
             return;
         };
+        if self.held[slot as usize].queue.in_doubt() {
+            self.queue_in_doubt(id, known.id, name.into(), by.filter(|_| force));
+            return;
+        }
         let counters = self.counters(slot);
         let messages = counters.depth + counters.staged;
         if !force && (messages > 0 || counters.consumers > 0) {
@@ -355,6 +359,10 @@ impl Queues {
                 counters.consumers
             );
             self.reply(id, refused(RefusalKind::Conflict, "queue-in-use", detail));
+            return;
+        }
+        if self.hands_over(known.id) {
+            self.delete_later(known.id, id, name.into(), by);
             return;
         }
         // The queue writes the record, and is no more: nothing may follow that. Its name is free when the record is durable.

@@ -4,13 +4,18 @@
 //! What a home decides is `packhorse_txn`'s, what a queue does with its part `packhorse_queue`'s; bodies of messages that wait are in
 //! `queues/staged.rs`. Must not know protocols.
 
+mod operators;
+mod records;
+
 use crate::Config;
+use crate::admin::{Alarm, TxFigures};
 use crate::io::Level;
 use crate::mail::{Body, Payload, Request, TxnAnswer};
 use crate::queues::Queues;
+use operators::Operators;
 use packhorse_model::{BrokerId, ClientSession, ConnectionId, Head, QueueId, ShardId, Token, TxnId};
 use packhorse_queue::DeliveryKey;
-use packhorse_store::{Op, Ticket, TxnPart};
+use packhorse_store::{Ticket, TxnPart};
 use packhorse_txn::{
     Control, Effect, Home, Input, NoWork, Part, ReplyTo, SessionEffect, SessionInput, Sessions, SessionsConfig, Turn,
     TxStatus, Work,
@@ -36,6 +41,7 @@ pub(crate) struct Transactions {
     works: Vec<Work>,
     /// Connections of this shard that have to do with transactions.
     involved: BTreeSet<ConnectionId>,
+    operators: Operators,
     /// Shard 0: questions for a commit's outcome, until no other connection of their sessions is left.
     asking: BTreeMap<ReplyTo, Asking>,
 }
@@ -60,6 +66,7 @@ impl Transactions {
             written: Ticket(0),
             works: Vec::new(),
             involved: BTreeSet::new(),
+            operators: Operators::default(),
             asking: BTreeMap::new(),
         }
     }
@@ -226,6 +233,53 @@ impl Queues {
         self.transactions.busy = false;
     }
 
+    /// Records are durable: homes learn it before queues and links do, so that what is committed is seen before it is confirmed.
+    pub(crate) fn transactions_durable(&mut self, before: Ticket, up_to: Ticket) {
+        if self.transactions.written > before {
+            self.home(Input::Durable { up_to });
+        }
+    }
+
+    /// When a transaction's time is over, monotonic µs.
+    pub(crate) fn transactions_deadline(&self) -> Option<u64> {
+        self.transactions.home.next_deadline()
+    }
+
+    /// Transactions whose time is over are rolled back.
+    pub(crate) fn tick_transactions(&mut self) {
+        if self.transactions_deadline().is_some_and(|at| at <= self.now().mono_us) {
+            self.home(Input::Tick);
+        }
+    }
+
+    /// Figures of the transactions at home here.
+    pub(crate) fn transaction_figures(&self) -> TxFigures {
+        TxFigures(self.transactions.home.stats(self.broker_ms()))
+    }
+
+    /// What operators should look at in the transactions at home here.
+    pub(crate) fn transaction_alarm(&self, figures: &TxFigures) -> Option<Alarm> {
+        let (limit, age) = (self.config.transactions.in_doubt_alarm_ms, figures.0.in_doubt_age_ms);
+        let text = || {
+            format!(
+                "{} branches are in doubt, the oldest for {} s: their transaction manager has not decided them; find out why, or decide                  them as an operator",
+                figures.0.in_doubt,
+                age / 1000
+            )
+        };
+        (limit > 0 && figures.0.in_doubt > 0 && age >= limit)
+            .then(|| Alarm { code: "transactions-in-doubt", text: text() })
+    }
+
+    /// Something of transactions from before this start.
+    pub(crate) fn recovered_transaction(&mut self, recovered: packhorse_store::Recovered) {
+        match records::recovered(recovered) {
+            Some(records::Recovered::ForHome(recovered)) => self.home(Input::Recovered(Box::new(recovered))),
+            Some(records::Recovered::ForSessions(input)) => self.to_sessions(input),
+            None => {}
+        }
+    }
+
     fn txn_turn(&self) -> Turn {
         Turn { now: self.now(), broker_ms: self.broker_ms(), ticket: self.ticket }
     }
@@ -259,7 +313,7 @@ impl Queues {
                 }
                 Effect::Write(record) => {
                     self.transactions.written = self.ticket;
-                    let op = operation(*record, &mut self.batch);
+                    let op = records::operation(*record, &mut self.batch);
                     self.batch.push(op);
                 }
                 Effect::Audit(audit) => {
@@ -282,7 +336,12 @@ impl Queues {
 
     /// Tells a connection, here or elsewhere.
     pub(crate) fn txn_answer(&mut self, answer: TxnAnswer) {
-        let shard = answer.control().shard;
+        let control = answer.control();
+        if let (TxnAnswer::Reply { to, reply }, true) = (&answer, operators::is_operators(control)) {
+            self.operator_answered(to.question, reply);
+            return;
+        }
+        let shard = control.shard;
         if shard == self.shard {
             self.txn_answers.push(answer);
         } else {
@@ -343,10 +402,4 @@ fn comes_from(input: &Input<TxnPart>) -> Option<ConnectionId> {
         Input::Declare { to, .. } | Input::Xa { to, .. } | Input::Recover { to, .. } => Some(to.control.connection),
         _ => None,
     }
-}
-
-/// A record in the store's words; bodies go into the batch.
-fn operation(record: packhorse_txn::Record<TxnPart>, batch: &mut packhorse_store::Batch) -> Op {
-    let _ = (record, batch);
-    todo!("records of transactions")
 }

@@ -188,7 +188,9 @@ impl Queue {
             Input::RelocateFailed { key } => self.postpone(key, turn),
             Input::Purge { token } => self.begin_purge(token),
             Input::Move { token, limit, strip_ttl } => self.begin_move(token, limit, strip_ttl),
-            Input::StageEnqueue { txn, head, content } => self.stage_enqueue(txn, head, content, turn, out),
+            Input::StageEnqueue { txn, head, content } => {
+                return Answer::Settled(self.stage_enqueue(txn, head, content, turn, out));
+            }
             Input::StageAcknowledge { txn, key } => {
                 return Answer::Settled(self.stage_acknowledge(txn, key, turn, out));
             }

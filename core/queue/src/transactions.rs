@@ -101,16 +101,17 @@ impl Queue {
         content: Content,
         turn: &mut Turn<'_>,
         out: &mut Vec<Effect>,
-    ) {
+    ) -> bool {
         let Some(part) = self.transactions.open(txn) else {
             if let Content::Large { id, .. } = content {
                 out.push(Effect::Discard(id));
             }
-            return;
+            return false;
         };
         part.add(head, content);
         self.counts.born(State::birth(true), content.length());
         self.has_come(txn, turn, out);
+        true
     }
 
     pub(crate) fn stage_acknowledge(

@@ -1,7 +1,7 @@
 //! Operators' commands that take more than one turn: who waits for what. Must not know how a queue does it.
 
 use super::{Due, Queues};
-use crate::admin::{Command, RefusalKind, Reply};
+use crate::admin::{By, Command, RefusalKind, Reply};
 use crate::mail::Body;
 use crate::topology::{Change, not_found, refused};
 use packhorse_model::{QueueId, QueueName, QueueSettings, ShardId};
@@ -16,8 +16,19 @@ pub(super) struct Commands {
     purges: BTreeMap<u64, QueueId>,
     /// Moves under way, by the commands' ids.
     moves: BTreeMap<u64, Moving>,
+    /// Queues to be deleted once records on their way to the disk have arrived that name work of transactions in them.
+    deletes: Vec<Deleting>,
     /// The broker is stopping: nothing is begun any more.
     stopping: bool,
+}
+
+/// A queue that is to be deleted by force.
+#[derive(Debug)]
+struct Deleting {
+    queue: QueueId,
+    id: u64,
+    name: String,
+    by: Option<By>,
 }
 
 /// A move under way.
@@ -136,6 +147,28 @@ impl Queues {
         }
     }
 
+    /// A queue is to be deleted by force, once no record is on its way that names work in it.
+    pub(crate) fn delete_later(&mut self, queue: QueueId, id: u64, name: String, by: Option<By>) {
+        self.commands.deletes.push(Deleting { queue, id, name, by });
+    }
+
+    /// Such a record has come, or never will.
+    pub(super) fn delete_again(&mut self, queue: QueueId) {
+        if self.commands.deletes.is_empty() || self.hands_over(queue) {
+            return;
+        }
+        for Deleting { id, name, by, .. } in
+            self.commands.deletes.extract_if(.., |d| d.queue == queue).collect::<Vec<_>>()
+        {
+            self.command(id, Command::QueueDelete { name, force: true, by });
+        }
+    }
+
+    /// Whether the broker is stopping.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.commands.stopping
+    }
+
     /// Answers a command when everything that was done so far is durable.
     fn reply_when_durable(&mut self, id: u64, reply: Reply) {
         let after = if self.batch.is_empty() { Ticket(self.ticket.0 - 1) } else { self.ticket };
@@ -172,6 +205,10 @@ impl Queues {
         for (id, moving) in std::mem::take(&mut self.commands.moves) {
             self.reply(id, stopping(moving.moved));
         }
+        for deleting in std::mem::take(&mut self.commands.deletes) {
+            self.reply(deleting.id, stopping(0));
+        }
+        self.stop_operators();
     }
 }
 
