@@ -1,14 +1,18 @@
 //! Random histories: whatever happened, a crash leaves the fold of some prefix of each shard's batches.
 
+mod transactor;
+
 use super::{Build, Found, Make, StoreUnderTest, bodies, dead_letter, head, overlay, recover};
 use crate::image::Image;
 use crate::memory::mix;
-use crate::{Load, Op, Recovered, Ticket};
+use crate::{Load, Op, Recovered, RecoveredBranch, RecoveredWork, Ticket};
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use packhorse_model::{EntryKey, QueueId, Sequence, ShardId};
+use transactor::{Transactor, transact};
 
 /// Two queues for each shard, and one with a line for each batch, which tells how many batches survived.
 const SHARDS: u16 = 2;
@@ -24,6 +28,38 @@ impl Dice {
     }
 }
 
+/// What a history may do next.
+#[derive(Default)]
+struct State {
+    /// Where each queue's numbers go on; the lines of the third queue count batches.
+    next: [[Sequence; 3]; 2],
+    /// What each queue has and nobody has removed.
+    alive: [[Vec<Sequence>; 3]; 2],
+    /// Entries that came or changed, and it may not be durable.
+    fresh: BTreeSet<EntryKey>,
+    /// Entries that are there once a record of the other shard is durable.
+    later: Vec<EntryKey>,
+    transactor: Transactor,
+}
+
+impl State {
+    /// A run begins, with what was found.
+    fn begin(&mut self, found: &Found, run: u64, now_ms: u64) {
+        let transactor = Transactor::new(found, run, now_ms, &self.transactor);
+        *self = State { transactor, ..State::default() };
+        self.next = QUEUES.map(|ids| ids.map(|id| found.queues.get(&id).map_or(0, |q| q.2)));
+        let held = found.parts.iter().flat_map(|((_, queue), part)| {
+            part.iter().filter_map(|work| match work {
+                RecoveredWork::Enqueue { .. } => None,
+                RecoveredWork::Acknowledge { sequence, .. } => Some((*queue, *sequence)),
+            })
+        });
+        let held: BTreeSet<(QueueId, Sequence)> = held.collect();
+        let alive = |id| found.sequences(id).into_iter().filter(|s| !held.contains(&(id, *s))).collect();
+        self.alive = QUEUES.map(|ids| ids.map(alive));
+    }
+}
+
 /// A batch as it was submitted.
 #[derive(Clone)]
 struct Said {
@@ -35,17 +71,31 @@ struct Said {
 /// Random batches over two shards with crashes and stops between; after each start the store is compared with the fold of
 /// what survived.
 pub fn any_history_folds_to_the_same_facts<S: StoreUnderTest>(make: Make<'_, S>) {
-    for seed in 0..8 {
-        history(make, seed);
+    let mut met = [0usize; 6];
+    for seed in 0..24 {
+        history(make, seed, &mut met);
     }
+    assert!(!met.contains(&0), "histories meet all that there is of transactions: {met:?}");
 }
 
-fn history<S: StoreUnderTest>(make: Make<'_, S>, seed: u64) {
+/// Counts what a start tells of transactions.
+fn meet(found: &Found, met: &mut [usize; 6]) {
+    let branches = found.branches.values();
+    let doubt = branches.clone().filter(|b| b.decided.is_none());
+    let (over, parts) = (branches.clone().filter(|b| b.decided.is_some()).count(), |b: &RecoveredBranch| b.parts.len());
+    let lost = doubt.clone().filter(|b| !b.lost.is_empty() && parts(b) > 0).count();
+    let both = doubt.filter(|b| b.parts.iter().any(|(queue, _)| QUEUES[1].contains(queue)) && parts(b) > 1).count();
+    let volatile = branches.filter(|b| b.volatile > 0).count();
+    let counts = [over, lost, both, volatile, found.completed.len(), found.sessions.len()];
+    met.iter_mut().zip(counts).for_each(|(met, count)| *met += count);
+}
+
+fn history<S: StoreUnderTest>(make: Make<'_, S>, seed: u64, met: &mut [usize; 6]) {
     let mut dice = Dice(seed);
     let mut store = make(SHARDS);
     recover(&mut store, SHARDS);
-    let mut image = Image::default();
-    image.start(None, 0);
+    let mut image = Image::new(store.remember());
+    image.start(None, store.handle(ShardId(0)).started_at_ms());
     let mut build = Build::default();
     for (n, name) in ["a", "b", "c", "d", "e", "f"].into_iter().enumerate() {
         // Ids are drawn ascending.
@@ -55,26 +105,25 @@ fn history<S: StoreUnderTest>(make: Make<'_, S>, seed: u64) {
     image.apply(&ops, &pieces);
     build.submit(&mut store, 0);
     store.settle();
+    let mut state = State::default();
     for run in 0..4u64 {
-        // What each queue has, and where its numbers go on; the lines of the third queue count batches.
-        let found = facts(&image);
-        let mut next = QUEUES.map(|ids| ids.map(|id| found.queues.get(&id).map_or(0, |q| q.2)));
+        state.begin(&facts(&image), store.handle(ShardId(0)).run(), store.handle(ShardId(0)).started_at_ms());
         if run == 0 {
-            next = [[0; 3]; 2];
+            state.next = [[0; 3]; 2];
         }
-        let first_line = next;
-        let mut alive = QUEUES.map(|ids| ids.map(|id| found.sequences(id)));
+        let first_line = state.next;
         let mut said: Vec<Said> = Vec::new();
         let mut settled = [0u64; 2];
-        for n in 0..12 {
+        for n in 0..16 {
             let shard = dice.below(2) as usize;
-            let build = batch(&mut dice, shard, &mut next, &mut alive);
+            let build = batch(&mut dice, shard, &mut state);
             let (ops, pieces) = build.0.clone().into_parts();
             said.push(Said { shard: shard as u16, ops, pieces });
             let ticket = build.submit(&mut store, shard as u16);
             assert!(ticket > Ticket(0));
             if dice.below(5) == 0 || n == 3 {
                 store.settle();
+                state.settled();
                 settled = [0, 1].map(|shard| said.iter().filter(|s| s.shard == shard).count() as u64);
             }
         }
@@ -100,6 +149,7 @@ fn history<S: StoreUnderTest>(make: Make<'_, S>, seed: u64) {
         // Exact marks are young at whatever time the crash comes.
         image.start((!orderly).then_some(0), store.handle(ShardId(0)).started_at_ms());
         let expected = facts(&image);
+        meet(&found, met);
         assert_eq!(found, expected, "seed {seed} run {run}, kept {kept:?}");
         for id in QUEUES.iter().flatten() {
             for level in [0, 4, 9] {
@@ -118,53 +168,58 @@ fn history<S: StoreUnderTest>(make: Make<'_, S>, seed: u64) {
     }
 }
 
-/// A random batch of a shard: enqueues, acknowledgements, redeliveries, moves within the shard, marks, and its line.
-fn batch(dice: &mut Dice, shard: usize, next: &mut [[Sequence; 3]; 2], alive: &mut [[Vec<Sequence>; 3]; 2]) -> Build {
+/// A random batch of a shard: enqueues, acknowledgements, redeliveries, moves within the shard, marks, transactions, and its line.
+fn batch(dice: &mut Dice, shard: usize, state: &mut State) -> Build {
     let mut build = Build::default();
-    let mut draw = |queue: usize| {
-        next[shard][queue] += 1;
-        next[shard][queue] - 1
+    let draw = |state: &mut State, queue: usize| {
+        state.next[shard][queue] += 1;
+        state.next[shard][queue] - 1
     };
     for _ in 0..dice.below(6) {
         let queue = dice.below(2) as usize;
         let id = QUEUES[shard][queue];
-        let pick = match alive[shard][queue].len() as u64 {
+        let pick = match state.alive[shard][queue].len() as u64 {
             0 => None,
             n => Some(dice.below(n) as usize),
         };
-        match (dice.below(9), pick) {
-            (0 | 1, Some(at)) => build = build.acknowledge(id, alive[shard][queue].remove(at)),
+        match (dice.below(12), pick) {
+            (0 | 1, Some(at)) => build = build.acknowledge(id, state.alive[shard][queue].remove(at)),
             (2, Some(at)) => {
-                let entry = EntryKey { queue: id, sequence: alive[shard][queue][at] };
+                let entry = EntryKey { queue: id, sequence: state.alive[shard][queue][at] };
                 let overlay = (dice.below(2) == 0).then(|| overlay("some"));
                 let deliveries = dice.below(9) as u32;
                 build = build.op(Op::Redeliver { entry, deliveries, attempts: deliveries / 2, overlay });
+                state.fresh.insert(entry);
             }
             (3, Some(at)) => {
-                let from = EntryKey { queue: id, sequence: alive[shard][queue].remove(at) };
-                let to = EntryKey { queue: QUEUES[shard][1 - queue], sequence: draw(1 - queue) };
-                alive[shard][1 - queue].push(to.sequence);
+                let from = EntryKey { queue: id, sequence: state.alive[shard][queue].remove(at) };
+                let to = EntryKey { queue: QUEUES[shard][1 - queue], sequence: draw(state, 1 - queue) };
+                state.alive[shard][1 - queue].push(to.sequence);
+                state.fresh.insert(to);
                 let overlay = dead_letter(from.sequence);
                 build = build.op(Op::Relocate { from, to, head: head(9), deliveries: 1, attempts: 0, overlay });
             }
             (4, Some(at)) => {
-                let first = alive[shard][queue][at] / 256 * 256;
+                let first = state.alive[shard][queue][at] / 256 * 256;
                 build = build.op(Op::DispatchMark { queue: id, first, count: 256 });
             }
             (5, Some(at)) => {
-                let (first, at_ms) = (alive[shard][queue][at], u64::MAX / 2);
+                let (first, at_ms) = (state.alive[shard][queue][at], u64::MAX / 2);
                 build = build.op(Op::ExactMark { queue: id, first, last: first + dice.below(3), at_ms });
             }
+            (6..=8, _) => build = transact(dice, state, shard, build),
             _ => {
-                let sequence = draw(queue);
+                let sequence = draw(state, queue);
                 let body = vec![sequence as u8; [0, 10, 900][dice.below(3) as usize]];
                 let volatile = dice.below(6) == 0;
                 build = build.enqueue_at(id, sequence, head([0, 4, 9][dice.below(3) as usize]), &body, volatile);
-                alive[shard][queue].push(sequence);
+                state.alive[shard][queue].push(sequence);
+                state.fresh.insert(EntryKey { queue: id, sequence });
             }
         }
     }
-    build.enqueue(QUEUES[shard][2], draw(2), b"line")
+    let line = draw(state, 2);
+    build.enqueue(QUEUES[shard][2], line, b"line")
 }
 
 /// What a start over this image finds.

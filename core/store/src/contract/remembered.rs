@@ -12,7 +12,7 @@ fn txn() -> TxnId {
 }
 
 /// A name that sorts as its number.
-fn session(n: u64) -> ClientSession {
+pub(super) fn session(n: u64) -> ClientSession {
     let mut name = [7; 16];
     name[..8].copy_from_slice(&n.to_be_bytes());
     ClientSession(name)

@@ -42,12 +42,12 @@ fn txn(number: u64) -> TxnId {
 }
 
 /// What went ahead of a part, if it was all of it in one record.
-fn ahead(work: &[Do]) -> Ahead {
+pub(super) fn ahead(work: &[Do]) -> Ahead {
     let bytes = work.iter().map(|work| if let Do::Add(_, _, body) = work { body.len() as u64 } else { 0 });
     Ahead { records: 1, ops: work.len() as u64, bytes: bytes.sum() }
 }
 
-fn figures(work: &[Do]) -> Figures {
+pub(super) fn figures(work: &[Do]) -> Figures {
     let mut figures = Figures::default();
     for work in work {
         match work {
