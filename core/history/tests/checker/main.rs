@@ -7,4 +7,6 @@ mod planted;
 mod property;
 mod reference;
 mod story;
+mod transacted;
+mod transacted_reference;
 mod world;
