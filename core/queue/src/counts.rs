@@ -55,7 +55,7 @@ pub struct Stats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     states: [u64; State::ALL.len()],
-    /// Of all that live, the staged ones too.
+    /// Of all in depth.
     bytes: u64,
     /// Of the staged ones.
     staged_bytes: u64,
@@ -72,11 +72,12 @@ impl Counts {
     /// An entry begins to exist.
     pub(crate) fn born(&mut self, state: State, length: u64) {
         self.states[state as usize] += 1;
-        self.bytes += length;
-        if state == State::Staged {
+        if state.in_depth() {
+            self.bytes += length;
+            self.enqueued += 1;
+        } else {
             self.staged_bytes += length;
         }
-        self.enqueued += u64::from(state.in_depth());
     }
 
     /// An entry of an earlier run is there again.
@@ -92,24 +93,26 @@ impl Counts {
         self.states[from] = self.states[from].checked_sub(1).expect("an entry leaves a state that it was in");
         if transition.from == State::Staged {
             self.staged_bytes -= length;
+            if transition.to.in_depth() {
+                self.bytes += length;
+                self.enqueued += 1;
+            }
+        } else if transition.to == State::Gone {
+            self.bytes -= length;
         }
         if transition.to == State::Gone {
-            self.bytes -= length;
-        } else {
-            let again = transition.to == State::Acquired && deliveries > 0;
-            self.states[transition.to as usize] += 1 + u64::from(again && planted(Planted::CountTwice));
-            self.enqueued += u64::from(!transition.from.in_depth());
+            match transition.reason {
+                Some(Reason::Acknowledged) => self.acknowledged += 1,
+                Some(Reason::DeadLettered) => self.dead_lettered += 1,
+                Some(Reason::Purged) => self.purged += 1,
+                Some(Reason::Moved) => self.moved += 1,
+                Some(Reason::Abandoned) | None => {}
+            }
+            return;
         }
-        if transition.to == State::Acquired && deliveries > 0 {
-            self.redelivered += 1;
-        }
-        match transition.reason {
-            Some(Reason::Acknowledged) => self.acknowledged += 1,
-            Some(Reason::DeadLettered) => self.dead_lettered += 1,
-            Some(Reason::Purged) => self.purged += 1,
-            Some(Reason::Moved) => self.moved += 1,
-            Some(Reason::Abandoned) | None => {}
-        }
+        let again = transition.to == State::Acquired && deliveries > 0;
+        self.states[transition.to as usize] += 1 + u64::from(again && planted(Planted::CountTwice));
+        self.redelivered += u64::from(again);
     }
 
     pub(crate) fn of(&self, state: State) -> u64 {
@@ -118,7 +121,7 @@ impl Counts {
 
     /// Entries that live, the staged ones too, and their bytes.
     pub(crate) fn live(&self) -> (u64, u64) {
-        (self.states.iter().sum(), self.bytes)
+        (self.states.iter().sum(), self.bytes + self.staged_bytes)
     }
 
     /// Entries in depth.
@@ -137,7 +140,7 @@ impl Counts {
             damaged: self.of(State::Damaged),
             staged: self.of(State::Staged),
             depth: self.depth(),
-            bytes: self.bytes - self.staged_bytes,
+            bytes: self.bytes,
             enqueued_total: self.enqueued,
             acknowledged_total: self.acknowledged,
             redelivered_total: self.redelivered,

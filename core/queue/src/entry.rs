@@ -188,39 +188,67 @@ impl Event {
 /// Decides what `event` does to an entry in `state`. Nothing else changes a state.
 #[inline]
 pub fn transition(state: State, event: Event) -> Result<Transition, Illegal> {
+    TABLE[state as usize][event as usize].ok_or(Illegal { state, event })
+}
+
+/// All decisions, made when this is compiled: several are asked for with each message.
+static TABLE: [[Option<Transition>; Event::ALL.len()]; State::ALL.len()] = {
+    let mut table = [[None; Event::ALL.len()]; State::ALL.len()];
+    let mut row = 0;
+    while row < table.len() {
+        let mut column = 0;
+        while column < table[row].len() {
+            table[row][column] = decide(State::ALL[row], Event::ALL[column]);
+            column += 1;
+        }
+        row += 1;
+    }
+    table
+};
+
+/// See [`transition`]; `None` is illegal.
+const fn decide(state: State, event: Event) -> Option<Transition> {
     use Event as E;
     use State as S;
-    let to = |to| Transition { from: state, to, reason: None, deliveries: 0, attempts: 0, record: Record::None };
-    let gone = |reason, record| Transition { reason: Some(reason), record, ..to(S::Gone) };
-    let back =
-        |deliveries, attempts| Transition { deliveries, attempts, record: Record::Redeliver, ..to(S::Available) };
-    Ok(match (state, event) {
-        (S::Staged, E::Durable) => to(S::Available),
-        (S::Staged, E::Abandon) => gone(Reason::Abandoned, Record::None),
-        (S::Available, E::Dispatch) => to(S::Acquired),
-        (S::Acquired, E::Acknowledge) => gone(Reason::Acknowledged, Record::Acknowledge),
-        (S::Acquired, E::ReturnUnseen) => to(S::Available),
-        (S::Acquired, E::ReturnModified) => back(0, 0),
-        (S::Acquired, E::ReturnSeen) => back(1, 1),
-        (S::Acquired, E::ReturnLost) => back(1, 0),
+    Some(match (state, event) {
+        (S::Staged, E::Durable) => to(state, S::Available),
+        (S::Staged, E::Abandon) => gone(state, Reason::Abandoned, Record::None),
+        (S::Available, E::Dispatch) => to(state, S::Acquired),
+        (S::Acquired, E::Acknowledge) => gone(state, Reason::Acknowledged, Record::Acknowledge),
+        (S::Acquired, E::ReturnUnseen) => to(state, S::Available),
+        (S::Acquired, E::ReturnModified) => back(state, 0, 0),
+        (S::Acquired, E::ReturnSeen) => back(state, 1, 1),
+        (S::Acquired, E::ReturnLost) => back(state, 1, 0),
         // Until the other queue has it. One that a transaction acknowledged goes when the rollback was one attempt too many.
-        (S::Available | S::Removing, E::Divert) => to(S::Scheduled),
-        (S::Scheduled, E::Stay) => to(S::Available),
-        (S::Scheduled, E::Move) => gone(Reason::Moved, Record::Relocate),
-        (S::Acquired, E::Postpone) => to(S::Scheduled),
-        (S::Acquired | S::Scheduled, E::DeadLetter) => gone(Reason::DeadLettered, Record::Relocate),
+        (S::Available | S::Removing, E::Divert) => to(state, S::Scheduled),
+        (S::Scheduled, E::Stay) => to(state, S::Available),
+        (S::Scheduled, E::Move) => gone(state, Reason::Moved, Record::Relocate),
+        (S::Acquired, E::Postpone) => to(state, S::Scheduled),
+        (S::Acquired | S::Scheduled, E::DeadLetter) => gone(state, Reason::DeadLettered, Record::Relocate),
         // Found by reading ahead, or, of a large one, by its consumer's reading.
-        (S::Available | S::Scheduled | S::Acquired, E::Damage) => to(S::Damaged),
-        (S::Available | S::Scheduled | S::Damaged, E::Purge) => gone(Reason::Purged, Record::Acknowledge),
-        (S::Available | S::Acquired, E::Remove) => to(S::Removing),
-        (S::Staged, E::Commit) => to(S::Available),
-        (S::Staged, E::Rollback) => gone(Reason::Abandoned, Record::None),
-        (S::Removing, E::Commit) => gone(Reason::Acknowledged, Record::Decided),
-        (S::Removing, E::Rollback) => back(1, 1),
-        (S::Removing, E::DecideRollback) => Transition { record: Record::Decided, ..back(1, 1) },
+        (S::Available | S::Scheduled | S::Acquired, E::Damage) => to(state, S::Damaged),
+        (S::Available | S::Scheduled | S::Damaged, E::Purge) => gone(state, Reason::Purged, Record::Acknowledge),
+        (S::Available | S::Acquired, E::Remove) => to(state, S::Removing),
+        (S::Staged, E::Commit) => to(state, S::Available),
+        (S::Staged, E::Rollback) => gone(state, Reason::Abandoned, Record::None),
+        (S::Removing, E::Commit) => gone(state, Reason::Acknowledged, Record::Decided),
+        (S::Removing, E::Rollback) => back(state, 1, 1),
+        (S::Removing, E::DecideRollback) => Transition { record: Record::Decided, ..back(state, 1, 1) },
         // Moving is entered and left by the events of lanes.
         (S::Staged | S::Available | S::Scheduled | S::Acquired | S::Removing | S::Moving | S::Damaged | S::Gone, _) => {
-            return Err(Illegal { state, event });
+            return None;
         }
     })
+}
+
+const fn to(from: State, to: State) -> Transition {
+    Transition { from, to, reason: None, deliveries: 0, attempts: 0, record: Record::None }
+}
+
+const fn gone(from: State, reason: Reason, record: Record) -> Transition {
+    Transition { reason: Some(reason), record, ..to(from, State::Gone) }
+}
+
+const fn back(from: State, deliveries: u32, attempts: u32) -> Transition {
+    Transition { deliveries, attempts, record: Record::Redeliver, ..to(from, State::Available) }
 }

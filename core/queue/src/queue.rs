@@ -161,7 +161,9 @@ impl Queue {
             Input::Enqueue(message) => return Answer::Entered(self.enqueue(message, turn)),
             Input::Durable { up_to } => {
                 self.on_durable(up_to, turn);
-                self.parts_durable(up_to, turn, out);
+                if self.transactions.awaits().is_some() {
+                    self.parts_durable(up_to, turn, out);
+                }
             }
             Input::Subscribe { consumer, pre_settled } => self.consumers.add(consumer, pre_settled),
             Input::Browse { consumer } => self.browse(consumer),
@@ -428,7 +430,10 @@ impl Queue {
             self.reserved = reserved;
             self.reserving = None;
         }
-        for level in 0..10u8 {
+        let mut rest = self.used;
+        while rest != 0 {
+            let level = rest.trailing_zeros() as u8;
+            rest &= rest - 1;
             while let Some(l) = &mut self.levels[usize::from(level)]
                 && let Some(&(ticket, sequence)) = l.staged.front()
                 && ticket <= up_to

@@ -76,6 +76,7 @@ impl Queue {
     }
 
     /// The place of the entry that a consumer holds under this key.
+    #[inline]
     pub(crate) fn delivery(&self, key: DeliveryKey) -> Option<Place> {
         let place = self.find(key.level, key.sequence)?;
         let slot = self.list(key.level).slot(place);
@@ -87,6 +88,7 @@ impl Queue {
     }
 
     /// Takes an entry out of its consumer's hands.
+    #[inline]
     pub(crate) fn let_go(&mut self, level: u8, place: Place) {
         let slot = self.list(level).slot(place);
         let (index, sequence) = (slot.packed.history, slot.sequence);

@@ -54,6 +54,7 @@ pub(crate) struct Transactions {
 
 impl Transactions {
     /// The lowest ticket waited for.
+    #[inline]
     pub(crate) fn awaits(&self) -> Option<Ticket> {
         self.waits.first().map(|(ticket, _)| *ticket)
     }
@@ -94,6 +95,7 @@ impl Transactions {
 }
 
 impl Queue {
+    #[cold]
     pub(crate) fn stage_enqueue(
         &mut self,
         txn: TxnId,
@@ -114,6 +116,7 @@ impl Queue {
         true
     }
 
+    #[cold]
     pub(crate) fn stage_acknowledge(
         &mut self,
         txn: TxnId,
@@ -138,6 +141,7 @@ impl Queue {
         place.is_some()
     }
 
+    #[cold]
     pub(crate) fn stage_refused(&mut self, txn: TxnId, turn: &mut Turn<'_>, out: &mut Vec<Effect>) {
         if self.transactions.open(txn).is_some() {
             self.has_come(txn, turn, out);
@@ -154,6 +158,7 @@ impl Queue {
         self.answer(txn, turn, out);
     }
 
+    #[cold]
     pub(crate) fn gather(
         &mut self,
         txn: TxnId,
@@ -201,6 +206,7 @@ impl Queue {
     }
 
     /// What parts waited for is durable.
+    #[cold]
     pub(crate) fn parts_durable(&mut self, up_to: Ticket, turn: &mut Turn<'_>, out: &mut Vec<Effect>) {
         while let Some(&(ticket, txn)) = self.transactions.waits.first()
             && ticket <= up_to
@@ -213,6 +219,7 @@ impl Queue {
         }
     }
 
+    #[cold]
     pub(crate) fn apply(&mut self, txn: TxnId, operations: u64, resolution: Resolution, buffers: &[u64]) {
         let transactions = &mut self.transactions;
         if resolution == Resolution::Prepared {
@@ -238,6 +245,7 @@ impl Queue {
     }
 
     /// Something of a branch in doubt from before this start.
+    #[cold]
     pub(crate) fn recovered_op(&mut self, recovered: RecoveredOp, turn: &mut Turn<'_>) {
         let RecoveredOp { txn, op, .. } = recovered;
         let part = self.transactions.parts.entry(txn).or_default();
