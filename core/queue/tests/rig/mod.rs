@@ -2,10 +2,12 @@
 //!
 //! Must not judge: scenarios do.
 
+pub(crate) mod transactions;
+
 use bytes::Bytes;
 use packhorse_model::{
     Content, ContentFormat, EntryKey, Head, HeadFlags, LargeId, Now, Outcome, QueueId, QueueName, QueueSettings,
-    Resident, ShardId,
+    Resident, ShardId, TxnId,
 };
 use packhorse_queue::{Answer, ConsumerId, DeliveryKey, Effect, Enqueue, Input, Queue, Relocation, Turn};
 use packhorse_store::{
@@ -50,6 +52,10 @@ pub(crate) struct Rig {
     pub(crate) loads: Vec<Load>,
     /// All tickets up to here are durable.
     pub(crate) durable: Ticket,
+    /// Files that are not wanted.
+    pub(crate) discarded: Vec<LargeId>,
+    sides: BTreeMap<TxnId, transactions::Side>,
+    files: u64,
     /// What was found damaged.
     pub(crate) damaged: Vec<u64>,
     now_us: u64,
@@ -89,6 +95,9 @@ impl Rig {
             relocations: Vec::new(),
             loads: Vec::new(),
             durable: Ticket(0),
+            discarded: Vec::new(),
+            sides: BTreeMap::new(),
+            files: 0,
             damaged: Vec::new(),
             now_us: 0,
         }
@@ -120,7 +129,7 @@ impl Rig {
                 }
                 Recovered::NextQueueId(_) => {}
                 Recovered::BranchOp(_) | Recovered::Branch(_) | Recovered::Completed { .. } | Recovered::Session(_) => {
-                    todo!("transactions")
+                    rig.recovered_of_transactions(thing);
                 }
                 Recovered::Entry(mut entry) => {
                     wrong(&mut entry);
@@ -129,6 +138,11 @@ impl Rig {
             }
         }
         rig
+    }
+
+    /// Large files that the store has.
+    pub(crate) fn large_files(&self) -> usize {
+        self.memory.large_files()
     }
 
     /// Lets time pass.
@@ -207,7 +221,15 @@ impl Rig {
                     self.arriving.push((self.store.next_ticket(), head.level(), to));
                 }
                 Effect::Damaged { sequence, .. } => self.damaged.push(sequence),
-                Effect::Ahead(_) | Effect::Gathered(_) | Effect::Discard(_) => panic!("nobody asked for {effect:?}"),
+                Effect::Ahead(ops) => self.go_ahead(*ops),
+                Effect::Gathered(gathered) => {
+                    let side = self.side(gathered.txn);
+                    assert!(side.gathered.replace(*gathered).is_none(), "one answer to a question");
+                }
+                Effect::Discard(id) => {
+                    self.discarded.push(id);
+                    self.store.large(LargeOp::Abort { id });
+                }
                 Effect::Overlay(_) | Effect::Purged { .. } | Effect::Moved { .. } => {}
             }
         }
@@ -323,12 +345,19 @@ impl Rig {
         self.handle(id, input).sequence().unwrap()
     }
 
-    /// A producer sends a large message, whose file is safe.
-    pub(crate) fn send_large(&mut self, id: QueueId, length: usize) -> u64 {
-        let file = LargeId(self.store.next_ticket().0 << 20 | length as u64);
+    /// A file that is safe.
+    fn large_file(&mut self, length: usize) -> LargeId {
+        self.files += 1;
+        let file = LargeId(self.store.run() << 40 | self.files);
         self.store.large(LargeOp::Begin { id: file });
         self.store.large(LargeOp::Chunk { id: file, bytes: Bytes::from(vec![7; length]) });
         self.store.large(LargeOp::End { id: file });
+        file
+    }
+
+    /// A producer sends a large message, whose file is safe.
+    pub(crate) fn send_large(&mut self, id: QueueId, length: usize) -> u64 {
+        let file = self.large_file(length);
         let head = Head {
             arrived_ms: 0,
             ttl_ms: 0,
