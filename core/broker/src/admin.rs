@@ -2,7 +2,7 @@
 
 mod transactions;
 
-pub use transactions::{By, TxAct, TxAdd, TxContents, TxCursor, TxFigures, TxLost, TxPage, TxPart, TxRemove, TxReport};
+pub use transactions::{By, TxAct, TxContents, TxFigures, TxLost, TxMessage, TxPage, TxPart, TxReport};
 
 use packhorse_model::{QueueId, QueueLimits, QueueSettings, TxnId, Xid};
 use packhorse_queue::Limit;
@@ -48,6 +48,8 @@ pub enum Command {
     QueuePurge {
         /// Its name.
         name: String,
+        /// Who forces it, and why, if branches in doubt have work in it: that is rolled back.
+        by: Option<By>,
     },
     /// Moves ready messages, oldest first, to the end of another queue, which is created if an attach would create it.
     /// Answered by [`Reply::Moved`] when the last of them is durable.
@@ -92,8 +94,8 @@ pub enum Command {
         txn: TxnId,
         /// The queue.
         queue: QueueId,
-        /// Only what is after this.
-        after: Option<TxCursor>,
+        /// Which message of the part is the first one wanted, from 0: what it adds comes first.
+        from: u64,
         /// At most so many messages.
         limit: usize,
     },
@@ -113,8 +115,24 @@ impl Command {
     /// The queue whose shard carries it out, of a command that takes its time.
     pub(crate) fn queue(&self) -> Option<&str> {
         match self {
-            Command::QueuePurge { name } | Command::QueueChange { name, .. } => Some(name),
+            Command::QueuePurge { name, .. } | Command::QueueChange { name, .. } => Some(name),
             Command::QueueMove { from, .. } => Some(from),
+            _ => None,
+        }
+    }
+
+    /// The queue that it is about, if it is about one.
+    pub(crate) fn named(&self) -> &str {
+        match self {
+            Command::QueueDelete { name, .. } => name,
+            other => other.queue().unwrap_or("?"),
+        }
+    }
+
+    /// Who forces it.
+    pub(crate) fn by(&self) -> Option<&By> {
+        match self {
+            Command::QueueDelete { by, .. } | Command::QueuePurge { by, .. } => by.as_ref(),
             _ => None,
         }
     }

@@ -20,7 +20,7 @@ mod transactions;
 
 pub use admin::{
     Alarm, By, Command, Counters, ListPage, QueuePatch, QueueReport, Refusal, RefusalKind, Reply, ShardReport, TxAct,
-    TxAdd, TxContents, TxCursor, TxFigures, TxLost, TxPage, TxPart, TxRemove, TxReport,
+    TxContents, TxFigures, TxLost, TxMessage, TxPage, TxPart, TxReport,
 };
 pub use config::{Config, ConfigError, TransactionConfig};
 pub use io::{Effect, Endpoint, Input, Level, Lost, Mail};
@@ -28,4 +28,5 @@ pub use node::Node;
 pub use packhorse_model::{OnFull, QueueLimits};
 pub use packhorse_queue::Limit;
 pub use packhorse_txn::state::State as TxState;
+pub use packhorse_txn::{Act, Audit, Part, Stats, View};
 pub use shard::{Recovery, Shard};

@@ -1,7 +1,7 @@
 //! What travels between links and queues, and between shards. A link and its queue may live in different shards; both speak
 //! in these requests and answers, which are handed over at once within a shard and by mail between two.
 
-use crate::admin::{By, Command};
+use crate::admin::Command;
 use bytes::Bytes;
 use packhorse_model::{
     ClientSession, ConnectionId, Content, EntryKey, Head, LargeId, Outcome, Overlay, Purpose, QueueId, QueueName,
@@ -211,8 +211,8 @@ pub(crate) enum Body {
     Gather { txn: TxnId, queue: QueueId, operations: u64, purpose: Purpose },
     /// From the home to a queue: it is decided.
     Apply { txn: TxnId, queue: QueueId, operations: u64, resolution: Resolution },
-    /// To shard 0: an operator wants to delete this queue, in which branches in doubt have work.
-    QueueInDoubt { id: u64, queue: QueueId, name: String, by: Option<By> },
+    /// To shard 0: an operator's command about this queue, in which these transactions are prepared.
+    InDoubt { id: u64, queue: QueueId, txns: Vec<TxnId>, command: Command },
     /// To a connection of the receiver.
     TxnAnswer(TxnAnswer),
     /// To shard 0, where the table of client sessions is.

@@ -240,7 +240,7 @@ impl<S: Store> Shard<S> {
             Body::Apply { txn, queue, operations, resolution } => {
                 self.queues.on_apply(txn, queue, operations, resolution);
             }
-            Body::QueueInDoubt { id, queue, name, by } => self.queues.queue_in_doubt(id, queue, name, by),
+            Body::InDoubt { id, queue, txns, command } => self.queues.on_in_doubt(id, queue, &txns, command),
             Body::TxnAnswer(answer) => self.queues.txn_answers.push(answer),
             Body::Session(input) => self.queues.to_sessions(*input),
             Body::CloseOthers { session, but } => self.queues.taken_over.push((session, but)),

@@ -348,7 +348,8 @@ impl Queues {
             return;
         };
         if self.held[slot as usize].queue.in_doubt() {
-            self.queue_in_doubt(id, known.id, name.into(), by.filter(|_| force));
+            let by = by.filter(|_| force);
+            self.in_doubt(id, known.id, Command::QueueDelete { name: name.into(), force, by });
             return;
         }
         let counters = self.counters(slot);

@@ -262,7 +262,8 @@ impl Queues {
         let (limit, age) = (self.config.transactions.in_doubt_alarm_ms, figures.0.in_doubt_age_ms);
         let text = || {
             format!(
-                "{} branches are in doubt, the oldest for {} s: their transaction manager has not decided them; find out why, or decide                  them as an operator",
+                "{} branches are in doubt, the oldest for {} s: their transaction manager does not decide them; find out why, or decide \
+                 them yourself (packhorse tx list --state in-doubt)",
                 figures.0.in_doubt,
                 age / 1000
             )
@@ -317,7 +318,11 @@ impl Queues {
                     self.batch.push(op);
                 }
                 Effect::Audit(audit) => {
-                    let text = format!("transaction {}: {:?} by {}: {}", audit.xid, audit.act, audit.who, audit.reason);
+                    let queue = |id| {
+                        let known = self.directory.by_id(id).map(|known| format!("queue \"{}\"", known.name));
+                        known.unwrap_or_else(|| format!("the queue with id {id}"))
+                    };
+                    let text = operators::told(&audit, queue);
                     self.log(Level::Warn, None, text);
                 }
                 Effect::VolatileLost { xid, count } => {

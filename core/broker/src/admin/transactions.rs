@@ -74,44 +74,20 @@ pub struct TxLost {
     pub wall_ms: i64,
 }
 
-/// A place in the contents of a part: adds come first, in their order, then removes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TxCursor {
-    /// After this add.
-    Add(u64),
-    /// After this remove.
-    Remove(Sequence),
-}
-
 /// A page of what a transaction has in a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TxContents {
-    /// What it adds, in order.
-    pub adds: Vec<TxAdd>,
-    /// What it removes, in the order of sequences.
-    pub removes: Vec<TxRemove>,
+    /// What it adds, in order, then what it removes.
+    pub messages: Vec<TxMessage>,
     /// There is more after the last of these.
     pub more: bool,
 }
 
-/// A message that a transaction adds.
+/// A message that a transaction adds or removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TxAdd {
-    /// Which of the adds, from 0.
-    pub index: u64,
-    /// Its length, bytes.
-    pub length: u64,
-    /// Its priority, 0 to 9.
-    pub priority: u8,
-    /// It survives a crash.
-    pub persistent: bool,
-}
-
-/// A message that a transaction removes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TxRemove {
-    /// Its number in the queue.
-    pub sequence: Sequence,
+pub struct TxMessage {
+    /// Of one that it removes: its number in the queue. What is added has none yet.
+    pub removes: Option<Sequence>,
     /// Its length, bytes.
     pub length: u64,
     /// Its priority, 0 to 9.

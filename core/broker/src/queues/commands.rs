@@ -66,6 +66,9 @@ impl Queues {
             return;
         };
         match command {
+            Command::QueuePurge { .. } if self.held[slot as usize].queue.in_doubt() => {
+                self.in_doubt(id, queue, command)
+            }
             Command::QueuePurge { .. } => {
                 self.commands.purges.insert(id, queue);
                 self.tell(slot, Input::Purge { token: id });

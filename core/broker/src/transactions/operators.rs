@@ -1,14 +1,15 @@
-//! What operators want of transactions: lists, contents, decisions on branches in doubt, and queues that are to go although such
-//! branches have work in them. All but lists of local transactions and contents are shard 0's, where branches are at home.
+//! What operators want of transactions: lists, contents, decisions on branches in doubt. All but lists of local transactions and
+//! contents are shard 0's, where branches are at home. Queues that are to go although such branches have work in them: `forced`.
+
+mod forced;
 
 use super::REGISTRY;
-use crate::admin::{
-    By, Command, RefusalKind, Reply, TxAct, TxAdd, TxContents, TxCursor, TxLost, TxPage, TxPart, TxRemove, TxReport,
-};
+use crate::admin::{By, Command, RefusalKind, Reply, TxAct, TxContents, TxLost, TxMessage, TxPage, TxPart, TxReport};
 use crate::mail::Body;
 use crate::queues::Queues;
 use crate::topology::refused;
-use packhorse_model::{ConnectionId, QueueId, ShardId, TxnId, Xid};
+use forced::Forced;
+use packhorse_model::{ConnectionId, QueueId, TxnId, Xid};
 use packhorse_queue::PartItem;
 use packhorse_txn::state::State;
 use packhorse_txn::{Act, Code, Control, Input, ReplyTo, View};
@@ -17,11 +18,9 @@ use std::collections::BTreeMap;
 /// Stands for operators where a home wants to know who asks; no connection has it.
 const OPERATORS: ConnectionId = ConnectionId(u64::MAX);
 
-/// Branches looked at in one step.
+/// Branches looked at at a time, and for one page: those that are not in a wanted state take time too.
 const PAGE: usize = 256;
-
-/// Xids that an error names.
-const NAMED: usize = 5;
+const LOOKED_AT: usize = 16 * PAGE;
 
 /// What operators wait for.
 #[derive(Debug, Default)]
@@ -29,8 +28,8 @@ pub(super) struct Operators {
     last_question: u32,
     /// By question to this shard's home.
     questions: BTreeMap<u32, Question>,
-    /// Queues to be deleted by the commands' ids, when their parts are rolled back.
-    forcing: BTreeMap<u64, Forcing>,
+    /// Commands about queues, by their ids, for which parts are rolled back first.
+    forced: BTreeMap<u64, Forced>,
 }
 
 #[derive(Debug)]
@@ -39,20 +38,6 @@ enum Question {
     Decide { id: u64, xid: Xid, act: TxAct },
     /// A part is to be rolled back, for this command.
     Force { id: u64, xid: Xid },
-}
-
-/// A queue that is to go.
-#[derive(Debug)]
-struct Forcing {
-    owner: ShardId,
-    name: String,
-    by: By,
-    /// Branches that have not been answered for.
-    left: u64,
-    /// Those whose part is rolled back.
-    done: u64,
-    /// The latest that was refused.
-    failed: Option<(Xid, Code)>,
 }
 
 /// Whether an answer is for an operator.
@@ -90,8 +75,8 @@ impl Queues {
                 }
                 None => self.reply(id, no_branch(&xid)),
             },
-            Command::TxPart { txn, queue, after, limit } => {
-                let reply = self.tx_contents(txn, queue, after, limit);
+            Command::TxPart { txn, queue, from, limit } => {
+                let reply = self.tx_contents(txn, queue, from, limit);
                 self.reply(id, reply);
             }
             Command::TxDecide { xid, act, by } => self.decide(id, xid, act, by),
@@ -101,21 +86,26 @@ impl Queues {
 
     fn branches(&self, mut after: Option<Xid>, states: &[State], limit: usize) -> TxPage {
         let mut page = TxPage::default();
-        loop {
+        for _ in 0..LOOKED_AT / PAGE {
             let views = self.transactions.home.branches(after.as_ref(), PAGE, self.broker_ms());
             let last = views.len() < PAGE;
-            after = views.last().and_then(|view| view.xid.clone());
-            for view in views.into_iter().filter(|view| states.is_empty() || states.contains(&view.state)) {
-                if page.transactions.len() >= limit {
-                    page.next = page.transactions.last().and_then(|report| report.view.xid.clone());
+            for view in views {
+                let wanted = states.is_empty() || states.contains(&view.state);
+                if wanted && page.transactions.len() >= limit {
+                    page.next = after;
                     return page;
                 }
-                page.transactions.push(self.tx_report(view));
+                after = view.xid.clone();
+                if wanted {
+                    page.transactions.push(self.tx_report(view));
+                }
             }
             if last {
                 return page;
             }
         }
+        page.next = after;
+        page
     }
 
     fn tx_report(&self, view: View) -> TxReport {
@@ -130,43 +120,19 @@ impl Queues {
         TxReport { parts: parts.collect(), lost: lost.collect(), view }
     }
 
-    /// A page of a part, which may be long: looked for from its beginning.
-    fn tx_contents(&self, txn: TxnId, id: QueueId, after: Option<TxCursor>, limit: usize) -> Reply {
+    /// A page of a part, which may be long.
+    fn tx_contents(&self, txn: TxnId, id: QueueId, from: u64, limit: usize) -> Reply {
         let Some(slot) = self.slot(id) else {
-            let detail = format!("there is no queue with id {id}");
+            let detail = format!("there is no queue with id {id}: it was deleted");
             return refused(RefusalKind::NotFound, "queue-not-found", detail);
         };
         let queue = &self.held[slot as usize].queue;
-        if !queue.transactions().any(|known| known == txn) {
-            let detail = format!("transaction {txn} has nothing in queue \"{}\"", queue.name());
-            return refused(RefusalKind::NotFound, "transaction-not-found", detail);
-        }
-        let mut contents = TxContents::default();
-        let (mut index, mut removes) = (0, Vec::new());
-        for item in queue.part(txn, 0, usize::MAX) {
-            match item {
-                PartItem::Add { head, length } => {
-                    let (priority, persistent) = (head.level(), head.persistent());
-                    let add = TxAdd { index, length, priority, persistent };
-                    index += 1;
-                    if after < Some(TxCursor::Add(add.index)) || after.is_none() {
-                        contents.adds.push(add);
-                    }
-                }
-                PartItem::Remove { sequence, head, length } => {
-                    let (priority, persistent) = (head.level(), head.persistent());
-                    if after.is_none_or(|after| after < TxCursor::Remove(sequence)) {
-                        removes.push(TxRemove { sequence, length, priority, persistent });
-                    }
-                }
-            }
-        }
-        removes.sort_unstable_by_key(|remove| remove.sequence);
-        contents.more = contents.adds.len() + removes.len() > limit;
-        contents.adds.truncate(limit);
-        removes.truncate(limit - contents.adds.len());
-        contents.removes = removes;
-        Reply::TxContents(contents)
+        let from = usize::try_from(from).unwrap_or(usize::MAX);
+        let mut messages: Vec<TxMessage> =
+            queue.part(txn, from, limit.saturating_add(1)).into_iter().map(message).collect();
+        let more = messages.len() > limit;
+        messages.truncate(limit);
+        Reply::TxContents(TxContents { messages, more })
     }
 
     // ---- decisions ----
@@ -209,98 +175,12 @@ impl Queues {
                         let report = branch.map(|view| Box::new(self.tx_report(view)));
                         Reply::Decided { branch: report.filter(|_| act != TxAct::Forget) }
                     }
-                    code => not_decided(&xid, code, branch.map(|view| view.state)),
+                    code => not_decided(&xid, act, code, branch.as_ref()),
                 };
                 self.reply(id, reply);
             }
-            Some(Question::Force { id, xid }) => {
-                if let Some(forcing) = self.transactions.operators.forcing.get_mut(&id) {
-                    forcing.left -= 1;
-                    forcing.done += u64::from(code == Code::Ok);
-                    if code != Code::Ok {
-                        forcing.failed = Some((xid, code));
-                    }
-                }
-                self.go_on_deleting(id);
-            }
+            Some(Question::Force { id, xid }) => self.forced_answered(id, xid, code),
             None => {}
-        }
-    }
-
-    // ---- queues that are to go ----
-
-    /// Branches in doubt have work in a queue that an operator wants to delete: it is refused, or, with a name and a reason, their
-    /// work there is rolled back.
-    pub(crate) fn queue_in_doubt(&mut self, id: u64, queue: QueueId, name: String, by: Option<By>) {
-        if self.shard != REGISTRY {
-            self.mail(REGISTRY, Body::QueueInDoubt { id, queue, name, by });
-            return;
-        }
-        let xids = self.in_doubt_with(queue);
-        let by = by.filter(|by| !by.who.trim().is_empty() && !by.reason.trim().is_empty());
-        let Some(by) = by.filter(|_| !xids.is_empty()) else {
-            let named: Vec<String> = xids.iter().take(NAMED).map(Xid::to_string).collect();
-            let more = if xids.len() > NAMED { ", …" } else { "" };
-            let detail = format!(
-                "queue \"{name}\" holds work of {} branches in doubt ({}{more}); decide them first, or delete with force, a name and \
-                 a reason: their work in this queue is rolled back then",
-                xids.len(),
-                named.join(", ")
-            );
-            self.reply(id, refused(RefusalKind::Conflict, "queue-in-doubt", detail));
-            return;
-        };
-        let owner = queue.owner(self.config.shards);
-        let forcing = Forcing { owner, name, by: by.clone(), left: xids.len() as u64, done: 0, failed: None };
-        self.transactions.operators.forcing.insert(id, forcing);
-        for xid in xids {
-            self.operate(
-                Question::Force { id, xid: xid.clone() },
-                xid,
-                Act::Force(queue),
-                by.who.clone(),
-                by.reason.clone(),
-            );
-        }
-    }
-
-    /// Branches in doubt with a part in this queue.
-    fn in_doubt_with(&self, queue: QueueId) -> Vec<Xid> {
-        let mut found = Vec::new();
-        let mut after: Option<Xid> = None;
-        loop {
-            let views = self.transactions.home.branches(after.as_ref(), PAGE, self.broker_ms());
-            let last = views.len() < PAGE;
-            after = views.last().and_then(|view| view.xid.clone());
-            let in_doubt = |view: &View| matches!(view.state, State::Prepared | State::Deciding);
-            let with = views.into_iter().filter(|view| in_doubt(view) && view.parts.iter().any(|(q, _)| *q == queue));
-            found.extend(with.filter_map(|view| view.xid));
-            if last {
-                return found;
-            }
-        }
-    }
-
-    /// When all parts are rolled back, the queue is deleted.
-    fn go_on_deleting(&mut self, id: u64) {
-        let Some(Forcing { left: 0, .. }) = self.transactions.operators.forcing.get(&id) else { return };
-        let Some(Forcing { owner, name, by, done, failed, .. }) = self.transactions.operators.forcing.remove(&id)
-        else {
-            return;
-        };
-        if done == 0
-            && let Some((xid, code)) = failed
-        {
-            let detail = format!("queue \"{name}\": the work of branch {xid} in it could not be rolled back: {code}");
-            self.reply(id, refused(RefusalKind::Conflict, "queue-in-doubt", detail));
-            return;
-        }
-        // What the homes said to the queue is there before this.
-        let command = Command::QueueDelete { name, force: true, by: Some(by) };
-        if owner == self.shard {
-            self.command(id, command);
-        } else {
-            self.mail(owner, Body::Admin { id, command });
         }
     }
 
@@ -311,38 +191,84 @@ impl Queues {
             Question::Decide { id, .. } => Some(id),
             Question::Force { .. } => None,
         });
-        let ids: Vec<u64> = deciding.chain(std::mem::take(&mut operators.forcing).into_keys()).collect();
+        let ids: Vec<u64> = deciding.chain(std::mem::take(&mut operators.forced).into_keys()).collect();
         for id in ids {
             self.reply(id, stopping());
         }
     }
 }
 
+fn message(item: PartItem) -> TxMessage {
+    let (removes, head, length) = match item {
+        PartItem::Add { head, length } => (None, head, length),
+        PartItem::Remove { sequence, head, length } => (Some(sequence), head, length),
+    };
+    TxMessage { removes, length, priority: head.level(), persistent: head.persistent() }
+}
+
 fn no_branch(xid: &Xid) -> Reply {
-    refused(RefusalKind::NotFound, "transaction-not-found", format!("there is no branch {xid}"))
+    let detail = format!(
+        "there is no branch {xid}: it was completed or forgotten, or never begun; the list of transactions has all that there are"
+    );
+    refused(RefusalKind::NotFound, "branch-not-found", detail)
 }
 
 fn stopping() -> Reply {
-    let detail = "the broker is stopping; ask again after its next start what became of it".to_string();
+    let detail = "the broker is stopping; look after its next start what became of it".to_string();
     refused(RefusalKind::Unavailable, "broker-stopping", detail)
 }
 
-/// Why a branch was not decided.
-fn not_decided(xid: &Xid, code: Code, state: Option<State>) -> Reply {
-    let is = state.map_or("gone", State::word);
-    match code {
-        Code::NotThere => no_branch(xid),
+/// Why a branch was not decided, and what to do.
+fn not_decided(xid: &Xid, act: TxAct, code: Code, branch: Option<&View>) -> Reply {
+    let Some(branch) = branch.filter(|_| code != Code::NotThere) else { return no_branch(xid) };
+    let is = branch.state.word();
+    let (kind, code, detail) = match code {
         Code::Invalid => {
-            let detail = format!("branch {xid}: say who decides, and why");
-            refused(RefusalKind::Invalid, "reason-missing", detail)
+            let detail = format!("branch {xid}: a decision needs a name and a reason: say who decides, and why");
+            (RefusalKind::Invalid, "reason-missing", detail)
         }
-        Code::ResourceError | Code::ResourceFailure | Code::Retry => {
-            let detail = format!("branch {xid} is {is}: nothing can be decided now ({code}); try again later");
-            refused(RefusalKind::Unavailable, "not-decided", detail)
+        Code::ResourceFailure => {
+            let detail = format!(
+                "branch {xid}: the store has failed, and whether this was decided is not known; look after the next start of the broker"
+            );
+            (RefusalKind::Unavailable, "store-failed", detail)
         }
-        code => {
-            let detail = format!("branch {xid} is {is}: that cannot be done now ({code})");
-            refused(RefusalKind::Conflict, "transaction-state", detail)
+        Code::ResourceError | Code::Retry => {
+            let detail = format!("branch {xid} is {is}, and nothing can be decided now ({code}); try again soon");
+            (RefusalKind::Unavailable, "branch-busy", detail)
         }
-    }
+        _ if branch.state.heuristic().is_some() => {
+            let by = branch.decided.as_ref();
+            let by = by.map_or(String::new(), |audit| format!(" by {} ({})", audit.who, audit.reason));
+            let detail = format!(
+                "branch {xid} is {is} already{by}; a decision is made once; forget it when its transaction manager knows"
+            );
+            (RefusalKind::Conflict, "branch-decided", detail)
+        }
+        _ if branch.state == State::Prepared && act == TxAct::Forget => {
+            let detail = format!(
+                "branch {xid} is in doubt, and only what is decided can be forgotten; commit it or roll it back first"
+            );
+            (RefusalKind::Conflict, "branch-in-doubt", detail)
+        }
+        _ => {
+            let detail = format!(
+                "branch {xid} is {is}: only a prepared one can be decided by an operator; others end with their transaction manager, with their timeout, \
+                 or with their connection"
+            );
+            (RefusalKind::Conflict, "branch-not-in-doubt", detail)
+        }
+    };
+    refused(kind, code, detail)
+}
+
+/// An operator's decision as the log has it.
+pub(super) fn told(audit: &packhorse_txn::Audit, queue: impl Fn(QueueId) -> String) -> String {
+    let what = match audit.act {
+        Act::Commit => "committed".to_string(),
+        Act::Rollback => "rolled back".to_string(),
+        Act::Forget => "forgotten".to_string(),
+        Act::Force(id) => format!("rolled back in {}", queue(id)),
+    };
+    format!("transaction {} {what} by operator {:?}: {:?}", audit.xid, audit.who, audit.reason)
 }

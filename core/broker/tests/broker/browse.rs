@@ -102,7 +102,7 @@ fn credit_bounds_a_browser_and_its_place_outlives_what_stood_there() {
         world[c].credit(b, 100);
         world.run();
         assert_eq!(world[c].numbers(b), [0, 1, 2, 5, 6, 7, 8, 9]);
-        assert_eq!(world.ask(Command::QueuePurge { name: "q".into() }), Reply::Purged { messages: 5 });
+        assert_eq!(world.ask(Command::QueuePurge { name: "q".into(), by: None }), Reply::Purged { messages: 5 });
         world.fill("q", [10]);
         assert_eq!(world[c].numbers(b), [0, 1, 2, 5, 6, 7, 8, 9, 10]);
     });

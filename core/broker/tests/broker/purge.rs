@@ -5,7 +5,7 @@ use packhorse_amqp10::codec::{DeliveryState, Rejected};
 use packhorse_broker::{Command, OnFull, QueueLimits, QueuePatch, RefusalKind, Reply};
 
 fn purge(name: &str) -> Command {
-    Command::QueuePurge { name: name.into() }
+    Command::QueuePurge { name: name.into(), by: None }
 }
 
 #[test]

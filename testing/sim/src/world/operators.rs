@@ -179,7 +179,7 @@ impl World {
         self.tell_operation(host, &told, None);
         let name = name.to_owned();
         let command = match what {
-            What::Purge => Command::QueuePurge { name },
+            What::Purge => Command::QueuePurge { name, by: None },
             What::Delete => Command::QueueDelete { name, force: draw.chance(85), by: None },
             What::Move(to) => {
                 let limit = [1, 5, 30, 300, u64::MAX][draw.below(5)];
