@@ -1,10 +1,11 @@
 //! Routes and handlers. A handler reads the request, asks shards, renders; it decides nothing about queues.
 
+use crate::metrics::{self, About};
 use crate::problem::Problem;
 use crate::render::{self, Deleted, Queue, QueuePage, Status};
+use crate::server::Peer;
+use crate::transactions::{self, Said};
 use crate::{Gateway, Node, Phase};
-use axum::Json;
-use axum::Router;
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, PathRejection};
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
@@ -12,7 +13,8 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use packhorse_broker::{Command, OnFull, QueuePatch, Refusal, Reply, ShardReport};
+use axum::{Extension, Json, Router};
+use packhorse_broker::{By, Command, OnFull, QueuePatch, Refusal, Reply, ShardReport};
 use packhorse_model::ShardId;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -33,7 +35,7 @@ pub(crate) struct App {
 }
 
 type Shared = State<Arc<App>>;
-type Parameters = Query<BTreeMap<String, String>>;
+pub(crate) type Parameters = Query<BTreeMap<String, String>>;
 
 /// Resources of `spec/operate.md` that this version has not, below `/api/v1`.
 pub(crate) const NOT_YET: &[&str] = &[
@@ -49,8 +51,6 @@ pub(crate) const NOT_YET: &[&str] = &[
     "/sessions/{*rest}",
     "/links",
     "/links/{*rest}",
-    "/transactions",
-    "/transactions/{*rest}",
     "/bridges",
     "/bridges/{*rest}",
     "/lanes",
@@ -71,7 +71,8 @@ pub(crate) fn router(app: Arc<App>, patience: Duration) -> Router {
         .route("/queues", get(queues))
         .route("/queues/{name}", get(queue).put(put_queue).delete(delete_queue))
         .route("/config", get(config))
-        .route("/openapi.json", get(openapi));
+        .route("/openapi.json", get(openapi))
+        .merge(crate::transactions::routes());
     #[cfg(feature = "failpoints")]
     {
         v1 = v1.merge(crate::failpoints::routes());
@@ -83,7 +84,7 @@ pub(crate) fn router(app: Arc<App>, patience: Duration) -> Router {
         .nest("/api/v1", v1)
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
-        .route("/metrics", axum::routing::any(not_yet))
+        .route("/metrics", get(metrics))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES))
@@ -146,7 +147,7 @@ async fn readyz(State(app): Shared) -> Result<Response, Problem> {
 }
 
 /// Commands reach shards only when these run.
-fn ready(app: &App) -> Result<(), Problem> {
+pub(crate) fn ready(app: &App) -> Result<(), Problem> {
     let unavailable = |code, detail: String| Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, detail));
     match app.node.phase() {
         Phase::Ready | Phase::Stopping => Ok(()),
@@ -171,7 +172,7 @@ async fn status(State(app): Shared) -> Result<Response, Problem> {
         name: node.name.clone(),
         broker_id: node.broker_id(),
         state,
-        uptime_ms: u64::try_from(node.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        uptime_ms: uptime_ms(node),
         shards: app.gateway.shards(),
         connections: report.connections,
         sessions: report.sessions,
@@ -180,9 +181,23 @@ async fn status(State(app): Shared) -> Result<Response, Problem> {
         totals: render::counts(report.totals),
         memory_bytes: report.memory_bytes,
         store: report.store.into(),
+        transactions: report.transactions.into(),
         alarms: report.alarms.into_iter().map(Into::into).collect(),
     };
     Ok(Json(status).into_response())
+}
+
+fn uptime_ms(node: &Node) -> u64 {
+    u64::try_from(node.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+async fn metrics(State(app): Shared) -> Result<Response, Problem> {
+    ready(&app)?;
+    let report = gathered(&app).await?;
+    let about =
+        About { version: env!("CARGO_PKG_VERSION"), uptime_ms: uptime_ms(&app.node), shards: app.gateway.shards() };
+    let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
+    Ok(([(header::CONTENT_TYPE, kind)], metrics::render(&about, &report)).into_response())
 }
 
 async fn gathered(app: &App) -> Result<ShardReport, Problem> {
@@ -199,14 +214,7 @@ async fn gathered(app: &App) -> Result<ShardReport, Problem> {
 /// A page over all shards: each gives its first `limit` names after the cursor, the lowest `limit` of all are the page.
 async fn queues(State(app): Shared, Query(query): Parameters) -> Result<Json<QueuePage>, Problem> {
     parameters(&query, &["limit", "after"])?;
-    let limit = match query.get("limit") {
-        None => PAGE,
-        Some(text) => text
-            .parse()
-            .ok()
-            .filter(|n| (1..=PAGE_MAX).contains(n))
-            .ok_or_else(|| Problem::bad("invalid-parameter", format!("limit={text}: must be 1 to {PAGE_MAX}")))?,
-    };
+    let limit = limit(&query, PAGE, PAGE_MAX)?;
     ready(&app)?;
     let after = query.get("after").filter(|a| !a.is_empty()).cloned();
     let (mut reports, mut more) = (Vec::new(), false);
@@ -224,6 +232,21 @@ async fn queues(State(app): Shared, Query(query): Parameters) -> Result<Json<Que
     reports.truncate(limit);
     let next = reports.last().filter(|_| more).map(|last| last.name.clone());
     Ok(Json(QueuePage { queues: reports.into_iter().map(Queue::from).collect(), next }))
+}
+
+/// How many things a page has at most.
+pub(crate) fn limit(query: &BTreeMap<String, String>, default: usize, most: usize) -> Result<usize, Problem> {
+    let Some(text) = query.get("limit") else { return Ok(default) };
+    let limit = text.parse().ok().filter(|n| (1..=most).contains(n));
+    limit.ok_or_else(|| Problem::bad("invalid-parameter", format!("limit={text}: must be 1 to {most}")))
+}
+
+/// The body of a request.
+pub(crate) fn body(body: Result<Bytes, BytesRejection>) -> Result<Bytes, Problem> {
+    body.map_err(|e| {
+        let detail = format!("the body: {}; a body has at most {BODY_BYTES} bytes", e.body_text());
+        Problem::new(e.status(), "body-too-large", detail)
+    })
 }
 
 type Name = Result<Path<String>, PathRejection>;
@@ -247,15 +270,11 @@ async fn put_queue(
     State(app): Shared,
     path: Name,
     Query(query): Parameters,
-    body: Result<Bytes, BytesRejection>,
+    content: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Problem> {
     let name = name(path)?;
     parameters(&query, &[])?;
-    let body = body.map_err(|e| {
-        let detail = format!("the body: {}; a body has at most {BODY_BYTES} bytes", e.body_text());
-        Problem::new(e.status(), "body-too-large", detail)
-    })?;
-    let patch = patch(&body)?;
+    let patch = patch(&body(content)?)?;
     ready(&app)?;
     match app.gateway.ask(ShardId(0), Command::QueuePut { name, patch }).await? {
         Reply::Created { queue, new } => {
@@ -266,16 +285,28 @@ async fn put_queue(
     }
 }
 
-async fn delete_queue(State(app): Shared, path: Name, Query(query): Parameters) -> Result<Json<Deleted>, Problem> {
+async fn delete_queue(
+    State(app): Shared,
+    peer: Option<Extension<Peer>>,
+    path: Name,
+    Query(query): Parameters,
+) -> Result<Json<Deleted>, Problem> {
     let name = name(path)?;
-    parameters(&query, &["force"])?;
+    parameters(&query, &["force", "reason", "who"])?;
+    let mut said = Said::default();
+    for key in ["who", "reason"] {
+        query.get(key).map_or(Ok(()), |text| said.take(key, text))?;
+    }
     let force = match query.get("force").map(String::as_str) {
         None | Some("false") => false,
         Some("" | "true") => true,
         Some(other) => return Err(Problem::bad("invalid-parameter", format!("force={other}: must be true or false"))),
     };
+    // Needed only where branches in doubt have work in it, which the shards know.
+    let who = said.who.unwrap_or_else(|| transactions::name(peer));
+    let by = said.reason.map(|reason| By { who, reason });
     ready(&app)?;
-    match app.gateway.ask(ShardId(0), Command::QueueDelete { name: name.clone(), force, by: None }).await? {
+    match app.gateway.ask(ShardId(0), Command::QueueDelete { name: name.clone(), force, by }).await? {
         Reply::Deleted { messages } => Ok(Json(Deleted { name, messages })),
         other => Err(refusal(other)),
     }
@@ -302,7 +333,7 @@ async fn no_method(method: Method, uri: Uri) -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", format!("{} does not take {method}", uri.path()))
 }
 
-fn refusal(reply: Reply) -> Problem {
+pub(crate) fn refusal(reply: Reply) -> Problem {
     match reply {
         Reply::Refused(refusal) => Refusal::into(refusal),
         _ => Problem::unexpected_reply(),
@@ -310,7 +341,7 @@ fn refusal(reply: Reply) -> Problem {
 }
 
 /// A parameter that is not known is an error: ignored, it would look like a filter that matches everything.
-fn parameters(query: &BTreeMap<String, String>, known: &[&str]) -> Result<(), Problem> {
+pub(crate) fn parameters(query: &BTreeMap<String, String>, known: &[&str]) -> Result<(), Problem> {
     match query.keys().find(|k| !known.contains(&k.as_str())) {
         None => Ok(()),
         Some(unknown) => {

@@ -7,11 +7,13 @@ mod api;
 #[cfg(feature = "failpoints")]
 mod failpoints;
 mod gateway;
+mod metrics;
 mod node;
 mod patient;
 mod problem;
 mod render;
 mod server;
+mod transactions;
 
 #[cfg(feature = "failpoints")]
 pub use failpoints::Failpoints;

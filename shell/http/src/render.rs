@@ -1,6 +1,7 @@
 //! Shapes of the API's answers. Names are those of `spec/operate.md`; ids are strings, for they exceed what JSON numbers
 //! hold exactly in many languages.
 
+use crate::transactions::Figures;
 use packhorse_broker::{Alarm, Counters, QueueReport, ShardReport};
 use packhorse_store::StoreStatus;
 use serde::Serialize;
@@ -115,6 +116,7 @@ pub(crate) struct Status {
     pub(crate) totals: Counts,
     pub(crate) memory_bytes: u64,
     pub(crate) store: Store,
+    pub(crate) transactions: Figures,
     pub(crate) alarms: Vec<AlarmLine>,
 }
 

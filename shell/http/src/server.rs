@@ -3,14 +3,22 @@
 use crate::api::{self, App};
 use crate::patient::Patient;
 use crate::{Gateway, Node};
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
+
+/// Who is at the other end of a request's connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) SocketAddr);
 
 /// What a peer may cost.
 #[derive(Clone, Copy, Debug)]
@@ -85,8 +93,8 @@ async fn accept(listener: TcpListener, app: Arc<App>, limits: HttpLimits, mut st
             accepted = listener.accept() => accepted,
             _ = stopped.changed() => break,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             // Out of descriptors or memory, or the peer was faster than we: a pause keeps this from spinning.
             Err(_) => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -100,7 +108,7 @@ async fn accept(listener: TcpListener, app: Arc<App>, limits: HttpLimits, mut st
         let router = router.clone();
         let stopped = stopped.clone();
         tokio::spawn(async move {
-            serve(stream, router, limits, stopped).await;
+            serve(stream, peer, router, limits, stopped).await;
             drop(slot);
         });
     }
@@ -110,16 +118,27 @@ async fn accept(listener: TcpListener, app: Arc<App>, limits: HttpLimits, mut st
     let _ = tokio::time::timeout(limits.stop, slots.acquire_many(all)).await;
 }
 
-async fn serve(stream: TcpStream, router: axum::Router, limits: HttpLimits, mut stopped: watch::Receiver<bool>) {
+async fn serve(
+    stream: TcpStream,
+    peer: SocketAddr,
+    router: axum::Router,
+    limits: HttpLimits,
+    mut stopped: watch::Receiver<bool>,
+) {
     // Answers are single writes; a delay would only be felt.
     let _ = stream.set_nodelay(true);
     let io = TokioIo::new(Patient::new(stream, limits.stall));
+    let service = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(Peer(peer));
+        service.call(request)
+    });
     let mut connection = std::pin::pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(limits.head)
             .max_buf_size(HEAD_BYTES)
-            .serve_connection(io, TowerToHyperService::new(router))
+            .serve_connection(io, service)
     );
     // Errors are the peer's: it went away, broke HTTP or was too slow. Nothing of ours depends on it.
     tokio::select! {

@@ -1,6 +1,9 @@
 //! The API over real sockets with shards that are played by a function.
 
-use packhorse_broker::{Command, Counters, Limit, ListPage, QueueReport, Refusal, RefusalKind, Reply, ShardReport};
+#[path = "api/transactions.rs"]
+mod transactions;
+
+use packhorse_broker::{By, Command, Counters, Limit, ListPage, QueueReport, Refusal, RefusalKind, Reply, ShardReport};
 use packhorse_http::{Gateway, HttpLimits, Node, Phase, Server};
 use packhorse_model::{QueueId, QueueName, QueueSettings, ShardId};
 use serde_json::{Value, json};
@@ -53,8 +56,14 @@ fn play(shard: ShardId, command: Command) -> Reply {
             Reply::Created { queue: Box::new(queue), new: true }
         }
         Command::QueueDelete { name, force: true, .. } if name == "q1" => Reply::Deleted { messages: 7 },
+        // Its deletion needs a reason.
+        Command::QueueDelete { by: Some(By { who, reason }), .. }
+            if who == "local operator" && reason == "moved house" =>
+        {
+            Reply::Deleted { messages: 8 }
+        }
         Command::QueueDelete { name, .. } => not_found(&name),
-        other => panic!("nobody asks for {other:?} yet"),
+        other => transactions::play(shard, other),
     }
 }
 
@@ -109,6 +118,11 @@ impl Broker {
             assert_eq!(body["status"], status);
         }
         (status, body)
+    }
+
+    /// An answer that is no JSON, with its head.
+    fn text(&self, method: &str, path: &str) -> String {
+        self.raw(format!("{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n").as_bytes())
     }
 
     fn refused(&self, method: &str, path: &str, body: &str) -> (u16, String) {
@@ -179,6 +193,8 @@ fn queues_are_created_shown_and_deleted() {
 
     assert_eq!(broker.refused("DELETE", "/api/v1/queues/q1", ""), problem(404, "queue-not-found"));
     assert_eq!(broker.ask("DELETE", "/api/v1/queues/q1?force", ""), (200, json!({ "name": "q1", "messages": 7 })));
+    let (status, _) = broker.ask("DELETE", "/api/v1/queues/q2?force&reason=moved%20house", "");
+    assert_eq!(status, 200, "who and why go to the shard");
     broker.server.stop();
 }
 
@@ -209,13 +225,11 @@ fn refusals_are_problem_documents_with_stable_codes() {
         ("PUT", "/api/v1/queues/a", "{\"full\": \"drop\"}", problem(400, "invalid-argument")),
         ("PUT", "/api/v1/queues/a", "{\"ttl_ms\": 1}", problem(501, "not-implemented")),
         ("PUT", "/api/v1/queues/a", &large, problem(413, "body-too-large")),
-        ("GET", "/metrics", "", problem(501, "not-implemented")),
         ("GET", "/api/v1/queues/a/messages", "", problem(501, "not-implemented")),
         ("DELETE", "/api/v1/queues/a/messages", "", problem(501, "not-implemented")),
         ("POST", "/api/v1/queues/a/messages/move", "", problem(501, "not-implemented")),
         ("GET", "/api/v1/connections", "", problem(501, "not-implemented")),
         ("DELETE", "/api/v1/connections/7", "", problem(501, "not-implemented")),
-        ("POST", "/api/v1/transactions/a/commit", "", problem(501, "not-implemented")),
         ("POST", "/api/v1/config/reload", "", problem(501, "not-implemented")),
     ] {
         assert_eq!(broker.refused(method, path, body), expected, "{method} {path}");
@@ -325,9 +339,16 @@ fn the_document_describes_what_is_served() {
             let operation = &operations[method];
             let url = match method {
                 "delete" => path.replace("{name}", "q1?force"),
-                _ => path.replace("{name}", "a%2Fb%20%C3%BC"),
+                _ => path.replace("{name}", "a%2Fb%20%C3%BC").replace("{xid}", transactions::XID),
             };
-            let (status, body) = broker.ask(&method.to_uppercase(), &url, "");
+            if path == "/metrics" {
+                let (kind, asked_for) = ("content-type: text/plain; version=0.0.4", !operation.is_null());
+                assert_eq!(broker.text(&method.to_uppercase(), path).contains(kind), asked_for, "{method} {path}");
+                asked += usize::from(asked_for);
+                continue;
+            }
+            let body = if method == "post" && path.contains("/transactions/") { r#"{"reason": "r"}"# } else { "" };
+            let (status, body) = broker.ask(&method.to_uppercase(), &url, body);
             if operation.is_null() {
                 assert_eq!(status, 405, "{method} {path} is served and not described");
                 continue;
@@ -342,12 +363,12 @@ fn the_document_describes_what_is_served() {
             asked += 1;
         }
     }
-    assert_eq!(asked, 9, "operations");
+    assert_eq!(asked, 15, "operations");
     let (_, body) = broker.ask("GET", "/nothing", "");
     let given: BTreeSet<String> = body.as_object().unwrap().keys().cloned().collect();
     assert_eq!(given, properties(&document, &document["components"]["schemas"]["Problem"]));
     let (_, status) = broker.ask("GET", "/api/v1/status", "");
-    for (part, schema) in [("store", "Store"), ("totals", "Counts")] {
+    for (part, schema) in [("store", "Store"), ("totals", "Counts"), ("transactions", "TransactionFigures")] {
         let given: BTreeSet<String> = status[part].as_object().unwrap().keys().cloned().collect();
         assert_eq!(given, properties(&document, &document["components"]["schemas"][schema]), "{part}");
     }
