@@ -21,6 +21,9 @@ pub(crate) enum Verb {
     /// Look at queues, create and delete them
     #[command(subcommand)]
     Queue(Queue),
+    /// Look at transactions; decide XA branches that are in doubt
+    #[command(subcommand)]
+    Tx(Tx),
     /// Send messages to an address
     Send(Send),
     /// Receive messages from an address
@@ -92,12 +95,110 @@ pub(crate) enum Queue {
         /// Even when it holds messages or has consumers
         #[arg(long)]
         force: bool,
+        /// Why, if branches in doubt have work in it, which is rolled back then
+        #[arg(long, requires = "force")]
+        reason: Option<String>,
+        /// Who says so [default: the name of whoever runs this]
+        #[arg(long, value_name = "NAME", requires = "reason")]
+        who: Option<String>,
         #[command(flatten)]
         online: Online,
     },
     /// A verb that is not there (yet).
     #[command(external_subcommand)]
     NotYet(Vec<String>),
+}
+
+/// Verbs about transactions. An XID is taken as it is shown here, as JDBC drivers write it (format_base64_base64), or as SQL
+/// databases do (X'hex',X'hex',format).
+#[derive(Subcommand)]
+pub(crate) enum Tx {
+    /// List XA branches: in doubt, decided by operators, or under way
+    List {
+        /// Only those in these states, with commas between: in-doubt, heuristic, prepared, idle, …
+        #[arg(long, value_name = "STATES", conflicts_with = "local")]
+        state: Option<String>,
+        /// List open local transactions instead
+        #[arg(long, conflicts_with = "after")]
+        local: bool,
+        /// Only so many, one page
+        #[arg(long, value_name = "N")]
+        limit: Option<u32>,
+        /// Only those after this one
+        #[arg(long, value_name = "XID", allow_hyphen_values = true)]
+        after: Option<String>,
+        #[command(flatten)]
+        online: Online,
+    },
+    /// Show a branch, and the messages that it adds and removes, by queue
+    Show {
+        /// Its name
+        #[arg(allow_hyphen_values = true)]
+        xid: String,
+        /// Only messages of this queue
+        #[arg(long, value_name = "NAME")]
+        queue: Option<String>,
+        /// Messages on a page [default: 100]
+        #[arg(long, value_name = "N")]
+        limit: Option<u32>,
+        /// Only messages after those of the page before, which says where that is
+        #[arg(long, value_name = "PLACE")]
+        after: Option<String>,
+        #[command(flatten)]
+        online: Online,
+    },
+    /// Do some work in a new branch and prepare it, for a rehearsal: it is in doubt then
+    Prepare(Prepare),
+    /// Commit a branch that is in doubt, in place of its transaction manager
+    Commit(Decision),
+    /// Roll back a branch that is in doubt, in place of its transaction manager
+    Rollback(Decision),
+    /// Forget that a branch was decided by an operator, when its transaction manager knows
+    Forget {
+        /// The branch
+        #[arg(allow_hyphen_values = true)]
+        xid: String,
+        /// Who forgets it [default: the name of whoever runs this]
+        #[arg(long, value_name = "NAME")]
+        who: Option<String>,
+        #[command(flatten)]
+        online: Online,
+    },
+    /// A verb that is not there.
+    #[command(external_subcommand)]
+    NotYet(Vec<String>),
+}
+
+/// A branch for a rehearsal.
+#[derive(Args)]
+pub(crate) struct Prepare {
+    /// Its name
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) xid: String,
+    /// A message that it adds, may be repeated
+    #[arg(long, value_name = "ADDRESS=TEXT")]
+    pub(crate) send: Vec<String>,
+    /// Where it takes a message from, may be repeated
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) receive: Vec<String>,
+    #[command(flatten)]
+    pub(crate) amqp: Amqp,
+}
+
+/// An operator's decision.
+#[derive(Args)]
+pub(crate) struct Decision {
+    /// The branch
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) xid: String,
+    /// Why: kept with the branch until it is forgotten, and in the log
+    #[arg(long)]
+    pub(crate) reason: String,
+    /// Who decides [default: the name of whoever runs this]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) who: Option<String>,
+    #[command(flatten)]
+    pub(crate) online: Online,
 }
 
 /// Settings of a new queue.

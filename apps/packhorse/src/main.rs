@@ -11,9 +11,10 @@ mod receive;
 mod send;
 mod server;
 mod table;
+mod tx;
 
 use clap::{CommandFactory, Parser};
-use cli::{Cli, Queue, Verb};
+use cli::{Cli, Queue, Tx, Verb};
 use std::process::ExitCode;
 
 /// Under churn its memory does not creep, unlike the C library's.
@@ -65,7 +66,11 @@ fn run(verb: Verb) -> End {
         Verb::Queue(Queue::List { limit, after, online }) => online::queue_list(limit, after.as_deref(), &online),
         Verb::Queue(Queue::Show { name, online }) => online::queue_show(&name, &online),
         Verb::Queue(Queue::Create { name, settings, online }) => online::queue_create(&name, &settings, &online),
-        Verb::Queue(Queue::Delete { name, force, online }) => online::queue_delete(&name, force, &online),
+        Verb::Queue(Queue::Delete { name, force, reason, who, online }) => {
+            online::queue_delete(&name, force, reason.as_deref(), who, &online)
+        }
+        Verb::Tx(Tx::NotYet(words)) => not_yet("tx", &words),
+        Verb::Tx(verb) => tx::run(&verb),
         Verb::Send(args) => send::run(&args),
         Verb::Receive(args) => receive::run(&args),
         Verb::Bench(args) => bench::run(&args),
@@ -103,7 +108,6 @@ const NOT_YET: &[&str] = &[
     "connection",
     "session",
     "link",
-    "tx",
     "bridge",
     "lane",
     "cluster",

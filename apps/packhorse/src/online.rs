@@ -37,6 +37,9 @@ pub(crate) fn status(online: &Online) -> End {
             table.row([name.to_string(), text(&status["totals"][name])]);
         }
         table.row(["memory_bytes".into(), text(&status["memory_bytes"])]);
+        for (name, value) in status["transactions"].as_object().into_iter().flatten() {
+            table.row([format!("transactions.{name}"), text(value)]);
+        }
         for (name, value) in status["store"].as_object().into_iter().flatten() {
             table.row([format!("store.{name}"), text(value)]);
         }
@@ -122,11 +125,22 @@ pub(crate) fn queue_create(name: &str, settings: &QueueSettings, online: &Online
     })
 }
 
-pub(crate) fn queue_delete(name: &str, force: bool, online: &Online) -> End {
-    let path = queue_path(name) + if force { "?force=true" } else { "" };
+pub(crate) fn queue_delete(name: &str, force: bool, reason: Option<&str>, who: Option<String>, online: &Online) -> End {
+    let mut path = queue_path(name) + if force { "?force=true" } else { "" };
+    if let Some(reason) = reason {
+        path += &format!("&reason={}", escape(reason));
+        if let Some(who) = who.or_else(operator) {
+            path += &format!("&who={}", escape(&who));
+        }
+    }
     ask(online, Method::DELETE, &path, String::new(), |_, answer| {
         println!("queue {name} deleted with {} messages", answer["messages"]);
     })
+}
+
+/// Who runs this, as far as the environment says it.
+pub(crate) fn operator() -> Option<String> {
+    ["PACKHORSE_USER", "USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok().filter(|who| !who.is_empty()))
 }
 
 fn queue_path(name: &str) -> String {
@@ -134,7 +148,7 @@ fn queue_path(name: &str) -> String {
 }
 
 /// Percent-encodes everything but what is unreserved in paths and queries.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
@@ -146,12 +160,12 @@ fn escape(text: &str) -> String {
     out
 }
 
-fn get(online: &Online, path: &str, screen: impl FnOnce(&Value)) -> End {
+pub(crate) fn get(online: &Online, path: &str, screen: impl FnOnce(&Value)) -> End {
     ask(online, Method::GET, path, String::new(), |_, answer| screen(answer))
 }
 
 /// Asks, prints, and says how it went. A screen is shown only of what was done.
-fn ask(online: &Online, method: Method, path: &str, body: String, screen: impl FnOnce(u16, &Value)) -> End {
+pub(crate) fn ask(online: &Online, method: Method, path: &str, body: String, screen: impl FnOnce(u16, &Value)) -> End {
     let (status, bytes) = match exchange(&online.url, method, path, body) {
         Ok(answer) => answer,
         Err(end) => return end,

@@ -14,6 +14,11 @@ impl Table {
         self.rows.push(cells.into());
     }
 
+    /// Whether it has nothing but its head.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.len() == 1
+    }
+
     pub(crate) fn print(&self) {
         use std::io::Write;
         // Whoever reads may have seen enough (`| head`).
