@@ -55,6 +55,16 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
+    /// A reader of what is left.
+    pub(crate) fn rest(&self) -> Reader<'a> {
+        Reader { rest: self.rest }
+    }
+
+    /// Bytes left.
+    pub(crate) fn left(&self) -> usize {
+        self.rest.len()
+    }
+
     pub(crate) fn take(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
         let (head, rest) = self.rest.split_at_checked(n).ok_or(Malformed)?;
         self.rest = rest;

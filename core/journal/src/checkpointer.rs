@@ -245,7 +245,7 @@ impl Checkpointer {
                 }
                 if job.walk.done() {
                     job.walk.moved(index, &mut section);
-                    index.watch_moves(false);
+                    index.watch(false);
                     job.seen = Some(next_block - 1);
                     job.next_queue = index.next_queue();
                     let held = job.walk.segments().filter_map(|id| {
@@ -311,7 +311,7 @@ impl Checkpointer {
                 self.job = None;
                 self.changed = true;
                 self.not_before_us = now_us + RETRY_US;
-                index.watch_moves(false);
+                index.watch(false);
                 return Ok(None);
             }
             other => drop(other?),

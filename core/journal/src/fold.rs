@@ -3,13 +3,17 @@
 //!
 //! Must not know: files, how blocks are found.
 
+mod transactions;
+
 use crate::bytes_io::Malformed;
 use crate::checkpoint::{Held, Item as Told, Items};
 use crate::index::{Facts, Index, Marks, Note, Place, Stored, Suspect};
 use crate::line::{Item, Line};
+use crate::record::transactions::Work;
 use crate::record::{End, Record, Records, Where};
+use crate::transactions::{Refused, Transactions};
 use packhorse_model::{Content, EntryKey, Head, LargeId, Overlay, QueueId, QueueName, Resident, Sequence};
-use packhorse_store::{Recovered, RecoveredEntry};
+use packhorse_store::{Recovered, RecoveredEntry, Remember};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug)]
@@ -62,11 +66,14 @@ struct Queue {
     listed: Vec<(Sequence, Sequence)>,
     /// What the checkpoint says happened to them.
     numbers: BTreeMap<Sequence, Note>,
+    /// Entries that branches in doubt remove: crashes do not touch them.
+    held: BTreeSet<Sequence>,
 }
 
 impl Queue {
     fn new(facts: Facts) -> Queue {
-        Queue { facts, entries: Line::default(), listed: Vec::new(), numbers: BTreeMap::new() }
+        let (entries, listed, numbers) = (Line::default(), Vec::new(), BTreeMap::new());
+        Queue { facts, entries, listed, numbers, held: BTreeSet::new() }
     }
 
     /// The run has ended. Its marks have had their effect: numbers drawn from now on lie in other ranges, and what lies in
@@ -75,10 +82,26 @@ impl Queue {
         let mut marks = std::mem::take(&mut self.facts.marks);
         marks.tidy(0);
         let mut marks = marks.ranges.iter().peekable();
+        let held = &self.held;
         self.entries.change(0, Sequence::MAX, |entry| {
             while marks.next_if(|mark| mark.1 < entry.sequence).is_some() {}
+            if !held.is_empty() && held.contains(&entry.sequence) {
+                return;
+            }
             entry.survive(marks.peek().is_some_and(|mark| mark.0 <= entry.sequence), end);
         });
+    }
+
+    /// Puts in an entry that the checkpoint lists; false: it lists no such one.
+    fn fill(&mut self, sequence: Sequence, head: Head, content: Where, batch: Place) -> Result<bool, Malformed> {
+        if !self.lists(sequence) || matches!(content, Where::Large { .. }) {
+            return Ok(false);
+        }
+        let stored = content.at(batch)?;
+        let Note { deliveries, attempts, overlay, suspect, .. } = self.numbers.remove(&sequence).unwrap_or_default();
+        let entry = Folded::new(sequence, head, stored, false);
+        self.entries.insert(Folded { deliveries, attempts, overlay, suspect, ..entry });
+        Ok(true)
     }
 
     fn lists(&self, sequence: Sequence) -> bool {
@@ -94,9 +117,15 @@ pub(crate) struct Fold {
     next_queue: u64,
     /// What a checkpoint says that entries were which blocks behind it move.
     moved: BTreeMap<EntryKey, Stored>,
+    transactions: Transactions,
 }
 
 impl Fold {
+    /// Of nothing.
+    pub(crate) fn new(remember: Remember) -> Fold {
+        Fold { transactions: Transactions::new(remember), ..Fold::default() }
+    }
+
     /// Begins with a checkpoint: its sections. Answers the segments that hold something live; those with listed entries are
     /// to be handed to [`Fold::fill`].
     pub(crate) fn load(&mut self, next_queue: u64, sections: &[&[u8]]) -> Result<Vec<Held>, Malformed> {
@@ -134,6 +163,7 @@ impl Fold {
                     }
                     Told::Moved { key, stored } => drop(self.moved.insert(key, stored)),
                     Told::Segment(segment) => held.push(segment),
+                    item => self.tell(item)?,
                 }
             }
         }
@@ -143,6 +173,7 @@ impl Fold {
             let listed: u64 = queue.listed.iter().map(|range| range.1.wrapping_sub(range.0) & 0xffff_ffff).sum();
             queue.entries.reserve(listed.min(1 << 22) as usize);
         }
+        self.hold_all();
         Ok(held)
     }
 
@@ -157,25 +188,22 @@ impl Fold {
                     next = next.checked_add(content).ok_or(Malformed)?;
                 }
                 Record::Enqueue { queue, sequence, head, content: body, volatile: false } => {
-                    let Some(queue) = self.queues.get_mut(&queue).filter(|q| q.lists(sequence)) else { continue };
-                    let Where::Body { offset, length, crc } = body else { continue };
-                    found += 1;
-                    let offset = here.checked_add(offset).ok_or(Malformed)?;
-                    let place = Place { segment: content.segment, offset };
-                    let stored = Stored::Body { place, length, crc };
-                    let Note { deliveries, attempts, overlay, suspect, .. } =
-                        queue.numbers.remove(&sequence).unwrap_or_default();
-                    queue.entries.insert(Folded {
-                        sequence,
-                        live: true,
-                        head,
-                        stored,
-                        deliveries,
-                        attempts,
-                        overlay,
-                        suspect,
-                        moved: false,
-                    });
+                    let Some(queue) = self.queues.get_mut(&queue) else { continue };
+                    let batch = Place { segment: content.segment, offset: here };
+                    found += u64::from(queue.fill(sequence, head, body, batch)?);
+                }
+                Record::Commit(commit) => {
+                    let batch = Place { segment: content.segment, offset: here };
+                    for part in &commit.parts {
+                        let (Some(queue), Some(numbers)) = (self.queues.get_mut(&part.queue), part.numbers) else {
+                            continue;
+                        };
+                        for work in &part.works {
+                            let Work::Add { index, head, content } = *work else { continue };
+                            let sequence = numbers.first.saturating_add(u64::from(index));
+                            found += u64::from(queue.fill(sequence, head, content, batch)?);
+                        }
+                    }
                 }
                 _ => {}
             }
@@ -194,21 +222,28 @@ impl Fold {
                     here = next;
                     next = next.checked_add(content).ok_or(Malformed)?;
                 }
-                Record::Enqueue { content: Where::Body { offset, length, crc }, .. } => {
-                    let end = u64::from(here) + u64::from(offset) + u64::from(length);
-                    if end > u64::from(next) {
-                        return Err(Malformed);
+                record => {
+                    let mut add = |body: Where| {
+                        let Where::Body { offset, length, crc } = body else { return Ok(()) };
+                        let end = u64::from(here) + u64::from(offset) + u64::from(length);
+                        if end > u64::from(next) {
+                            return Err(Malformed);
+                        }
+                        bodies.push((Place { segment: content.segment, offset: here + offset }, length, crc));
+                        Ok(())
+                    };
+                    match &record {
+                        Record::Enqueue { content, .. } => add(*content)?,
+                        record => record.works().filter_map(Work::content).try_for_each(add)?,
                     }
-                    bodies.push((Place { segment: content.segment, offset: here + offset }, length, crc));
                 }
-                _ => {}
             }
         }
         Ok(bodies)
     }
 
     /// Takes in a block's metadata; its content begins at `content`.
-    pub(crate) fn apply(&mut self, meta: &[u8], content: Place) -> Result<(), Malformed> {
+    pub(crate) fn apply(&mut self, meta: &[u8], content: Place) -> Result<(), Refused> {
         let mut records = Records::new(meta);
         let (mut here, mut next) = (content.offset, content.offset);
         while let Some(record) = records.next()? {
@@ -222,31 +257,14 @@ impl Fold {
         Ok(())
     }
 
-    fn take(&mut self, record: Record<'_>, batch: Place) -> Result<(), Malformed> {
+    fn take(&mut self, record: Record<'_>, batch: Place) -> Result<(), Refused> {
         match record {
             Record::Batch { .. } => {}
             Record::Enqueue { volatile: true, .. } => {}
             Record::Enqueue { queue, sequence, head, content, volatile: false } => {
                 let Some(queue) = self.queues.get_mut(&queue) else { return Ok(()) };
-                let stored = match content {
-                    Where::Body { offset, length, crc } => {
-                        let offset = batch.offset.checked_add(offset).ok_or(Malformed)?;
-                        Stored::Body { place: Place { segment: batch.segment, offset }, length, crc }
-                    }
-                    Where::Large { id, length } => Stored::Large { id, length },
-                };
                 queue.facts.reserved = queue.facts.reserved.max(sequence.saturating_add(1));
-                queue.entries.insert(Folded {
-                    sequence,
-                    live: true,
-                    head,
-                    stored,
-                    deliveries: 0,
-                    attempts: 0,
-                    overlay: None,
-                    suspect: None,
-                    moved: matches!(stored, Stored::Large { .. }),
-                });
+                queue.entries.insert(Folded::new(sequence, head, content.at(batch)?, false));
             }
             Record::Acknowledge { queue, ranges } => {
                 let Some(queue) = self.queues.get_mut(&queue) else { return Ok(()) };
@@ -307,6 +325,7 @@ impl Fold {
             }
             Record::QueueDelete { id } => {
                 self.queues.remove(&id);
+                self.transactions.queue_gone(id);
             }
             Record::Reserve { queue, up_to } => {
                 if let Some(queue) = self.queues.get_mut(&queue) {
@@ -315,12 +334,14 @@ impl Fold {
             }
             Record::Stop => {}
             Record::Start { jump, before } => {
+                self.transactions.start();
                 for queue in self.queues.values_mut() {
                     queue.survive(before);
                     queue.facts.next = queue.facts.reserved;
                     queue.facts.reserved = queue.facts.reserved.saturating_add(jump);
                 }
             }
+            record => self.transaction(record, batch)?,
         }
         Ok(())
     }
@@ -343,15 +364,14 @@ impl Fold {
         entries.filter(|e| e.suspect.is_some()).count() as u64
     }
 
-    /// Large messages that entries refer to.
+    /// Large messages that entries refer to, and those that branches add.
     pub(crate) fn large(&self) -> BTreeSet<LargeId> {
         let entries = self.queues.values().flat_map(|q| q.entries.from(0));
-        entries
-            .filter_map(|e| match e.stored {
-                Stored::Large { id, .. } => Some(id),
-                Stored::Body { .. } => None,
-            })
-            .collect()
+        let large = entries.filter_map(|e| match e.stored {
+            Stored::Large { id, .. } => Some(id),
+            Stored::Body { .. } => None,
+        });
+        large.chain(self.transactions.large()).collect()
     }
 
     /// Ends the fold: fills the index, and answers what each of `shards` shards recovers, queues first.
@@ -373,6 +393,7 @@ impl Fold {
         });
         let mut recovered: Vec<Vec<Recovered>> = told.collect();
         drop(directory);
+        let (ops, rest) = self.recovered(shards);
         for (id, queue) in self.queues {
             index.restore_queue(id, queue.facts);
             let out = &mut recovered[usize::from(id.owner(shards).0)];
@@ -401,6 +422,11 @@ impl Fold {
                 })));
             }
         }
+        index.restore_transactions(self.transactions);
+        for (out, ops) in recovered.iter_mut().zip(ops) {
+            out.extend(ops);
+        }
+        recovered[0].extend(rest);
         (recovered, total)
     }
 }

@@ -4,10 +4,12 @@
 //!
 //! Must not know: heads of entries that nothing happened to (their Enqueue in the log has them), files.
 
-use crate::bytes_io::Malformed;
+mod transactions;
+
 use crate::line::{Item, Line};
 use crate::record::{Record, Records, Where};
 use crate::tally::Tally;
+use crate::transactions::{Refused, Transactions};
 use packhorse_model::{
     EntryKey, Head, LargeId, Map, Overlay, Planted, QueueId, QueueName, QueueSettings, Seed, Sequence, planted,
 };
@@ -155,13 +157,15 @@ pub(crate) struct QueueIndex {
     pub(crate) facts: Facts,
     pub(crate) levels: Vec<(u8, Line<Entry>)>,
     pub(crate) notes: BTreeMap<Sequence, Box<Note>>,
+    /// Entries that branches in doubt remove: live until these are decided, and not loaded.
+    held: BTreeSet<Sequence>,
     /// The highest number that an entry had.
     highest: Sequence,
 }
 
 impl QueueIndex {
     fn new(facts: Facts) -> QueueIndex {
-        QueueIndex { facts, levels: Vec::new(), notes: BTreeMap::new(), highest: 0 }
+        QueueIndex { facts, levels: Vec::new(), notes: BTreeMap::new(), held: BTreeSet::new(), highest: 0 }
     }
 
     fn insert(&mut self, level: u8, entry: Entry) {
@@ -213,8 +217,9 @@ pub(crate) struct Index {
     next_queue: u64,
     /// References to large messages' files.
     references: BTreeMap<LargeId, u32>,
-    /// Entries, volatile ones too, whose bodies lie in a segment.
+    /// Entries, volatile ones too, and messages that transactions add, whose bodies lie in a segment.
     live: Tally,
+    transactions: Transactions,
     /// While a checkpoint is being taken: what entries that moved were before, for the replay of their move.
     moved: Option<Vec<(EntryKey, Stored)>>,
     young_marks: YoungMarks,
@@ -240,6 +245,7 @@ impl YoungMarks {
 impl Index {
     pub(crate) fn new(seed: u64) -> Index {
         Index {
+            transactions: Transactions::default(),
             queues: Seed::fixed(seed).map(),
             ids: BTreeSet::new(),
             next_queue: 0,
@@ -252,7 +258,7 @@ impl Index {
 
     /// Takes in the metadata of a block whose content begins at `content`. Files that no entry refers to any more are
     /// appended to `unlinks`.
-    pub(crate) fn apply(&mut self, meta: &[u8], content: Place, unlinks: &mut Vec<LargeId>) -> Result<(), Malformed> {
+    pub(crate) fn apply(&mut self, meta: &[u8], content: Place, unlinks: &mut Vec<LargeId>) -> Result<(), Refused> {
         let mut records = Records::new(meta);
         let (mut here, mut next) = (content.offset, content.offset);
         let mut stored = 0;
@@ -293,26 +299,8 @@ impl Index {
                 Record::Acknowledge { queue, ranges } => {
                     // Those of this very block are counted first.
                     self.live.add(content.segment, std::mem::take(&mut stored));
-                    let Some(queue) = self.queues.get_mut(&queue) else { continue };
-                    let QueueIndex { levels, notes, .. } = queue;
-                    for (first, last) in ranges {
-                        if planted(Planted::ResurrectAcknowledged) {
-                            continue;
-                        }
-                        for (_, line) in levels.iter_mut() {
-                            line.remove(first, last, |entry| {
-                                if !notes.is_empty()
-                                    && let Some(note) = notes.remove(&entry.sequence)
-                                    && let Some((id, _)) = note.large
-                                {
-                                    release(&mut self.references, id, unlinks);
-                                }
-                                if !entry.large() {
-                                    self.live.take(entry.place.segment, 1);
-                                }
-                                entry.place.segment = DEAD;
-                            });
-                        }
+                    if !planted(Planted::ResurrectAcknowledged) {
+                        self.acknowledge(queue, ranges, unlinks);
                     }
                 }
                 Record::Redeliver { entry, deliveries, attempts, overlay } => {
@@ -359,6 +347,9 @@ impl Index {
                 Record::QueueDelete { id } => {
                     self.live.add(content.segment, std::mem::take(&mut stored));
                     self.ids.remove(&id);
+                    for gone in self.transactions.queue_gone(id) {
+                        self.drop_works(gone.part.works(), unlinks);
+                    }
                     let Some(queue) = self.queues.remove(&id) else { continue };
                     for id in queue.notes.into_values().filter_map(|note| note.large) {
                         release(&mut self.references, id.0, unlinks);
@@ -381,10 +372,42 @@ impl Index {
                 }
                 // A start's own, taken in by the fold before there is an index; and what the next start looks for.
                 Record::Start { .. } | Record::Stop => {}
+                record => {
+                    self.live.add(content.segment, std::mem::take(&mut stored));
+                    self.transaction(record, Place { segment: content.segment, offset: here }, unlinks)?;
+                }
             }
         }
         self.live.add(content.segment, stored);
         Ok(())
+    }
+
+    /// Entries of these ranges are gone.
+    #[inline]
+    fn acknowledge(
+        &mut self,
+        queue: QueueId,
+        ranges: impl Iterator<Item = (Sequence, Sequence)>,
+        unlinks: &mut Vec<LargeId>,
+    ) {
+        let Some(queue) = self.queues.get_mut(&queue) else { return };
+        let QueueIndex { levels, notes, .. } = queue;
+        for (first, last) in ranges {
+            for (_, line) in levels.iter_mut() {
+                line.remove(first, last, |entry| {
+                    if !notes.is_empty()
+                        && let Some(note) = notes.remove(&entry.sequence)
+                        && let Some((id, _)) = note.large
+                    {
+                        release(&mut self.references, id, unlinks);
+                    }
+                    if !entry.large() {
+                        self.live.take(entry.place.segment, 1);
+                    }
+                    entry.place.segment = DEAD;
+                });
+            }
+        }
     }
 
     /// So many entries are gone whose bodies lay in this segment.
@@ -475,9 +498,15 @@ impl Index {
         self.queues.get_mut(&id)
     }
 
-    /// From now on, what moves is remembered for [`Index::moved`].
-    pub(crate) fn watch_moves(&mut self, watch: bool) {
+    /// From now on, what moves is remembered for [`Index::moved`], and what transactions are now for who tells them.
+    pub(crate) fn watch(&mut self, watch: bool) {
         self.moved = watch.then(Vec::new);
+        self.transactions.watch(watch);
+    }
+
+    /// What there is of transactions, for a checkpoint.
+    pub(crate) fn transactions(&mut self) -> &mut Transactions {
+        &mut self.transactions
     }
 
     /// What entries were that have moved since the last call.
@@ -485,7 +514,7 @@ impl Index {
         self.moved.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Entries, volatile ones too, whose bodies lie in this segment.
+    /// Entries, volatile ones too, and messages that transactions add, whose bodies lie in this segment.
     pub(crate) fn live_in(&self, segment: u32) -> u64 {
         self.live.get(segment)
     }
@@ -501,13 +530,15 @@ impl Index {
         self.young_marks.0.front()?.checked_add(BLAME_MS)
     }
 
-    /// The entries that answer a load, ascending; large ones are not loaded this way.
+    /// The entries that answer a load, ascending; large ones are not loaded this way, and what a branch in doubt removes is not
+    /// loaded before it is decided.
     pub(crate) fn find(&self, load: &Load, gone: impl Fn(Sequence) -> bool) -> Vec<Entry> {
         let Some(queue) = self.queues.get(&load.queue) else { return Vec::new() };
         let Some((_, line)) = queue.levels.iter().find(|(level, _)| *level == load.level) else { return Vec::new() };
         let mut bytes = 0u64;
         let mut found = Vec::new();
-        for entry in line.from(load.from).filter(|e| !e.large() && !gone(e.sequence)) {
+        let held = |sequence| !queue.held.is_empty() && queue.held.contains(&sequence);
+        for entry in line.from(load.from).filter(|e| !e.large() && !held(e.sequence) && !gone(e.sequence)) {
             let entry = entry.plain();
             bytes += u64::from(entry.length);
             if found.len() as u64 >= u64::from(load.count) || (!found.is_empty() && bytes > u64::from(load.bytes)) {

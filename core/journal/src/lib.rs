@@ -25,6 +25,8 @@ mod segment;
 pub mod sim;
 mod supply;
 mod tally;
+mod transactions;
+mod watched;
 
 pub use checkpointer::Checkpoints;
 pub use error::JournalError;

@@ -17,7 +17,7 @@ use crate::record::{Encoded, Record, Records, stop_meta};
 use crate::supply::{Part, Segment, Supply};
 use bytes::Bytes;
 use packhorse_model::{LargeId, Now, QueueId, Sequence, ShardId};
-use packhorse_store::{Event, Failure, LargeOp, Load, LoadLarge, Recovered, StoreStatus, Ticket};
+use packhorse_store::{Event, Failure, LargeOp, Load, LoadLarge, Recovered, Remember, StoreStatus, Ticket};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A block takes what waits up to this; a larger batch is a block of its own. The disk's bandwidth is saturated there.
@@ -44,12 +44,15 @@ pub struct Options {
     pub seed: u64,
     /// When checkpoints are taken.
     pub checkpoints: Checkpoints,
+    /// How much is remembered of transactions that are completed.
+    pub remember: Remember,
 }
 
 impl Options {
     /// The defaults for this many shards.
     pub fn new(shards: u16, seed: u64) -> Options {
-        Options { shards, segment_bytes: 64 << 20, spare_segments: 2, seed, checkpoints: Checkpoints::default() }
+        let (checkpoints, remember) = (Checkpoints::default(), Remember::default());
+        Options { shards, segment_bytes: 64 << 20, spare_segments: 2, seed, checkpoints, remember }
     }
 }
 
@@ -772,10 +775,10 @@ impl Log {
         for waiting in &self.waiting {
             let mut records = Records::new(&waiting.batch.meta);
             while let Ok(Some(record)) = records.next() {
-                if let Record::Acknowledge { queue: q, ranges } = record
-                    && q == queue
-                {
-                    gone.extend(ranges);
+                match record {
+                    Record::Acknowledge { queue: q, ranges } if q == queue => gone.extend(ranges),
+                    Record::Acknowledge { .. } => {}
+                    record => gone.extend(record.removed(queue).map(|sequence| (sequence, sequence))),
                 }
             }
         }
@@ -822,7 +825,7 @@ impl Log {
     fn fail(&mut self, verb: &str, subject: Subject, error: &IoError) {
         let failure = Failure { what: format!("the disk failed to {verb} {subject}: {}", error.text) };
         self.failed = Some(failure.clone());
-        self.index.watch_moves(false);
+        self.index.watch(false);
         self.waiting.clear();
         self.reads.clear();
         self.parked.clear();

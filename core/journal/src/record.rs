@@ -3,16 +3,18 @@
 //!
 //! Must not know: blocks, places, files. Offsets of bodies are relative to the batch's content.
 
-use crate::bytes_io::{Malformed, Reader, crc, pad_to, put_bytes, put_u32, put_u64, put_varint};
+pub(crate) mod transactions;
+
+use crate::bytes_io::{Malformed, Reader, pad_to, put_bytes, put_u32, put_u64, put_varint};
 use bytes::Bytes;
 use packhorse_model::{
     ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, OnFull, Overlay, Planted, QueueId, QueueLimits,
-    QueueName, QueueSettings, Reason, Sequence, planted,
+    QueueName, QueueSettings, Reason, Sequence, Xid, planted,
 };
-use packhorse_store::{Batch, Op, Stored};
+use packhorse_store::{Batch, Decide, Heuristic, Op, Stored};
+use transactions::{Commit, Content, Prepare, TxOps};
 
-/// Codes of records, in the specification's words. Reserved for later: Schedule 4, Damage 6, Commit 8, TxOps 9, Prepare 10,
-/// Decide 11, Heuristic 12, Forget 13, LaneEpoch 14, Leave 15, Left 16, Reclaim 17, Fence 18, Arrive 19, EpochClosed 20,
+/// Codes of records, in the specification's words. Reserved for later: Schedule 4, Damage 6, LaneEpoch 14, Leave 15, Left 16, Reclaim 17, Fence 18, Arrive 19, EpochClosed 20,
 /// Producer 21, Reloc 23.
 pub(crate) mod code {
     pub(crate) const ENQUEUE: u8 = 1;
@@ -20,6 +22,12 @@ pub(crate) mod code {
     pub(crate) const REDELIVER: u8 = 3;
     pub(crate) const RELOCATE: u8 = 5;
     pub(crate) const DISPATCH_MARK: u8 = 7;
+    pub(crate) const COMMIT: u8 = 8;
+    pub(crate) const TX_OPS: u8 = 9;
+    pub(crate) const PREPARE: u8 = 10;
+    pub(crate) const DECIDE: u8 = 11;
+    pub(crate) const HEURISTIC: u8 = 12;
+    pub(crate) const FORGET: u8 = 13;
     pub(crate) const META: u8 = 22;
     pub(crate) const EXACT_MARK: u8 = 24;
     pub(crate) const BATCH: u8 = 64;
@@ -83,7 +91,8 @@ impl Encoded {
             Op::Enqueue { content: Stored::Large { id, .. }, .. } => Some(*id),
             _ => None,
         });
-        let large = large.collect();
+        let mut large: Vec<LargeId> = large.collect();
+        let bodies = Content { pieces: &pieces, starts: &starts };
         let mut ops = ops.iter().peekable();
         while let Some(op) = ops.next() {
             match op {
@@ -99,7 +108,7 @@ impl Encoded {
                     put_ranges(&mut out, std::iter::once((*first, *last)).chain(more));
                     close(&mut out, start);
                 }
-                op => put_op(&mut out, op, &pieces, &starts),
+                op => put_op(&mut out, op, &bodies, &mut large),
             }
         }
         Encoded { meta: out, pieces, content: content as u32, urgent, large }
@@ -180,25 +189,18 @@ fn planted_at(ops: &[Op]) -> bool {
     ops.len() > 1 && ops.last().is_some_and(message) && planted(Planted::DropLastRecord)
 }
 
-fn put_op(out: &mut Vec<u8>, op: &Op, pieces: &[Bytes], starts: &[usize]) {
+fn put_op(out: &mut Vec<u8>, op: &Op, bodies: &Content<'_>, large: &mut Vec<LargeId>) {
     match op {
         Op::Enqueue { queue, sequence, head, content, volatile } => {
-            let large = matches!(content, Stored::Large { .. });
-            let flags = if *volatile { VOLATILE } else { 0 } | if large { LARGE } else { 0 };
+            let in_file = matches!(content, Stored::Large { .. });
+            let flags = if *volatile { VOLATILE } else { 0 } | if in_file { LARGE } else { 0 };
             let start = open(out, code::ENQUEUE, flags, 0, 0);
             put_u64(out, queue.0);
             put_u64(out, *sequence);
             put_head(out, head);
             match content {
                 Stored::Body(body) => {
-                    let (from, length) = (body.offset as usize, body.length as usize);
-                    let bytes = pieces
-                        .get(body.piece as usize)
-                        .and_then(|p| p.get(from..from + length))
-                        .unwrap_or_else(|| panic!("an Enqueue names bytes outside its batch: {body:?}"));
-                    put_u32(out, (starts[body.piece as usize] + from) as u32);
-                    put_u32(out, body.length);
-                    put_u32(out, crc(0, bytes));
+                    bodies.put(out, body);
                     put_u32(out, 0);
                 }
                 Stored::Large { id, length } => {
@@ -268,7 +270,7 @@ fn put_op(out: &mut Vec<u8>, op: &Op, pieces: &[Bytes], starts: &[usize]) {
             close(out, start);
         }
         Op::TxOps(_) | Op::Commit(_) | Op::Prepare(_) | Op::Decide(_) | Op::Heuristic(_) | Op::Forget { .. } => {
-            todo!("records of transactions")
+            transactions::put(out, op, bodies, large);
         }
     }
 }
@@ -397,6 +399,14 @@ pub(crate) enum Record<'a> {
         before: End,
     },
     Stop,
+    TxOps(Box<TxOps>),
+    Commit(Box<Commit>),
+    Prepare(Box<Prepare>),
+    Decide(Box<Decide>),
+    Heuristic(Box<Heuristic>),
+    Forget {
+        xid: Xid,
+    },
 }
 
 /// A count, and for each range two varints.
@@ -518,6 +528,7 @@ fn decode(code: u8, flags: u8, body: &[u8]) -> Result<Record<'_>, Malformed> {
             meta::STOP => Record::Stop,
             _ => return Err(Malformed),
         },
+        code::COMMIT..=code::FORGET => transactions::decode(code, flags, &mut r)?,
         _ => return Err(Malformed),
     })
 }
@@ -593,6 +604,7 @@ pub(crate) fn overlay(r: &mut Reader<'_>) -> Result<Overlay, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bytes_io::crc;
 
     const Q: QueueId = QueueId(0x0102_0304_0506_0708);
 
@@ -820,7 +832,7 @@ mod tests {
 
     #[test]
     fn reserved_codes_are_of_another_version() {
-        for code in [4, 6, 8, 15, 23, 25, 63, 65, 255] {
+        for code in [4, 6, 14, 15, 23, 25, 63, 65, 255] {
             let mut record = vec![0; 16];
             record[0] = code;
             record[4] = 16;

@@ -19,9 +19,10 @@ use crate::log::{Beginning, Log, Options};
 use crate::record::{End, start_meta, stop_meta};
 use crate::segment::{HeaderState, KNOWN, SegmentHeader, decode_store, encode_store};
 use crate::supply::Supply;
+use crate::transactions::Refused;
 use bytes::Bytes;
 use packhorse_model::{LargeId, Now};
-use packhorse_store::RESERVE;
+use packhorse_store::{RESERVE, Remember};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A start's own segment is pre-written to this size when no spare one is there: fast from the first flush on, and soon done.
@@ -84,14 +85,14 @@ pub fn recover(disk: &mut dyn BlockingDisk, options: &Options, now: Now) -> Resu
     for dir in [Dir::Root, Dir::Journal] {
         disk.run(DiskOp::SyncDir { dir })?;
     }
-    let mut kept = Checkpoint::find(&mut disk, store)?;
+    let mut kept = Checkpoint::find(&mut disk, store, options.remember)?;
     let newest = kept.newest.take();
     let summary = newest.as_ref().map(Newest::summary);
     let found = Files::find(&mut disk, store, summary.as_ref())?;
     kept.judge(&found, summary.as_ref())?;
     let (mut fold, held, covered) = match newest {
         Some(Newest { fold, held, header, .. }) => (fold, held, Some(header)),
-        None => (Fold::default(), Vec::new(), None),
+        None => (Fold::new(options.remember), Vec::new(), None),
     };
     for segment in &held {
         find_listed(&mut disk, &found.segments, segment, &mut fold)?;
@@ -305,7 +306,7 @@ struct Checkpoint {
 
 impl Checkpoint {
     /// Finds the newest one that is whole.
-    fn find(disk: &mut Disk<'_>, store: [u8; 16]) -> Result<Checkpoint, JournalError> {
+    fn find(disk: &mut Disk<'_>, store: [u8; 16], remember: Remember) -> Result<Checkpoint, JournalError> {
         let mut found = Checkpoint { newest: None, exist: [false; 2] };
         let mut headers = Vec::new();
         // One that cannot be read is as good as one that is not whole, if there is another.
@@ -346,7 +347,7 @@ impl Checkpoint {
                 Err(other) => return Err(other),
             };
             let Some(sections) = checkpoint::sections(&header, &bytes) else { continue };
-            let mut fold = Fold::default();
+            let mut fold = Fold::new(remember);
             if let Ok(held) = fold.load(header.next_queue, &sections) {
                 found.newest = Some(Newest { header, slot, held, fold });
                 break;
@@ -744,7 +745,13 @@ impl<'a, 'd> Scan<'a, 'd> {
 
     fn take(&mut self, block: &Unproved) -> Result<(), JournalError> {
         let id = self.segments[block.segment].header.id;
-        self.fold.apply(&block.meta, content_of(id, block)).map_err(|_| unknown_record(id, block.number))?;
+        self.fold.apply(&block.meta, content_of(id, block)).map_err(|refused| match refused {
+            Refused::Malformed => unknown_record(id, block.number),
+            Refused::Missing(what) => {
+                let what = format!("block {}: {what}", block.number);
+                damaged(FileName::Segment(id), block.offset, what, &self.fold)
+            }
+        })?;
         self.time = Some((block.header.broker_ms, block.header.wall_ms));
         self.stopped = block.meta == stop_meta();
         self.blocks += 1;

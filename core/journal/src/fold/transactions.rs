@@ -1,0 +1,232 @@
+//! What records of transactions do to the fold, and what a start recovers of them.
+
+use super::{Fold, Folded, Queue};
+use crate::bytes_io::Malformed;
+use crate::checkpoint::Item;
+use crate::index::{Note, Place, Stored};
+use crate::line::Item as _;
+use crate::record::Record;
+use crate::record::transactions::Work;
+use crate::transactions::{Branch, Committed, Facts, Kept, Leaving, Open, Refused, number, placed};
+use packhorse_model::{Content, Head, QueueId, Resident, Sequence, TxnId};
+use packhorse_store::{Figures, Numbers, Recovered, RecoveredBranch, RecoveredOp, RecoveredSession, RecoveredWork};
+
+impl Fold {
+    /// Takes in what a checkpoint says of transactions.
+    pub(super) fn tell(&mut self, item: Item<'_>) -> Result<(), Malformed> {
+        let kept = &mut self.transactions;
+        match item {
+            Item::Branch { txn, branch } => kept.restore(txn, branch),
+            Item::Ahead { txn, queue, records } => kept.open.insert((txn, queue), Open { records, ..Open::default() }),
+            Item::Operations { txn, queue, works, in_doubt: false } => {
+                kept.open.get_mut(&(txn, queue)).ok_or(Malformed)?.push(works);
+            }
+            Item::Operations { txn, queue, works, in_doubt: true } => {
+                kept.branches.get_mut(&txn).ok_or(Malformed)?.parts.entry(queue).or_default().push(works);
+            }
+            Item::Completed { xid, outcome } => kept.completed.restore(xid, outcome),
+            Item::Session { id, session } => kept.sessions.restore(id, session),
+            other => unreachable!("nothing of a transaction: {other:?}"),
+        }
+        Ok(())
+    }
+
+    /// Takes in a record of a transaction; `batch` is where its batch's content begins.
+    pub(super) fn transaction(&mut self, record: Record<'_>, batch: Place) -> Result<(), Refused> {
+        match record {
+            Record::TxOps(ops) if self.queues.contains_key(&ops.queue) => {
+                self.transactions.ahead(ops.txn, ops.queue, placed(ops.works, batch)?);
+            }
+            Record::TxOps(_) => {}
+            Record::Commit(commit) => {
+                let (committed, _) = self.transactions.commit(*commit, |id| self.queues.contains_key(&id))?;
+                for Committed { ahead, recorded } in committed {
+                    let works = placed(recorded.works, batch)?;
+                    self.add(recorded.queue, ahead.works(), recorded.numbers, true)?;
+                    self.add(recorded.queue, works.iter(), recorded.numbers, false)?;
+                    self.remove(recorded.queue, ahead.works().chain(&works));
+                }
+            }
+            Record::Prepare(prepare) => {
+                let txn = prepare.txn;
+                self.transactions.prepare(*prepare, batch, |id| self.queues.contains_key(&id))?;
+                self.hold(txn);
+            }
+            Record::Decide(decide) => {
+                let left = self.transactions.decide(&decide.xid, decide.commit, &decide.numbers, decide.at_ms);
+                left.into_iter().try_for_each(|left| self.decided(left))?;
+            }
+            Record::Heuristic(heuristic) => {
+                let left = self.transactions.heuristic(*heuristic);
+                left.into_iter().try_for_each(|left| self.decided(left))?;
+            }
+            Record::Forget { xid } => {
+                let left = self.transactions.forget(&xid);
+                left.into_iter().try_for_each(|left| self.decided(left))?;
+            }
+            other => unreachable!("no record of a transaction: {other:?}"),
+        }
+        Ok(())
+    }
+
+    /// What a branch in doubt removes is held.
+    fn hold(&mut self, txn: TxnId) {
+        for (queue, part) in self.transactions.branches.get(&txn).iter().flat_map(|branch| &branch.parts) {
+            if let Some(queue) = self.queues.get_mut(queue) {
+                part.works().for_each(|work| queue.hold(work));
+            }
+        }
+    }
+
+    /// As [`Fold::hold`], of all branches that a checkpoint tells.
+    pub(super) fn hold_all(&mut self) {
+        let all: Vec<TxnId> = self.transactions.branches.iter().map(|(txn, _)| *txn).collect();
+        all.into_iter().for_each(|txn| self.hold(txn));
+    }
+
+    /// Messages are added to a queue. `noted`: no record tells their heads together with their numbers.
+    fn add<'a>(
+        &mut self,
+        id: QueueId,
+        works: impl Iterator<Item = &'a Kept>,
+        numbers: Option<Numbers>,
+        noted: bool,
+    ) -> Result<(), Refused> {
+        let Some(queue) = self.queues.get_mut(&id) else { return Ok(()) };
+        if let Some(Numbers { first, count }) = numbers {
+            queue.facts.reserved = queue.facts.reserved.max(first.saturating_add(u64::from(count)));
+        }
+        for work in works {
+            let Work::Add { index, head, content } = *work else { continue };
+            queue.entries.insert(Folded::new(number(id, numbers, index)?, head, content, noted));
+        }
+        Ok(())
+    }
+
+    fn remove<'a>(&mut self, id: QueueId, works: impl Iterator<Item = &'a Kept>) {
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        for work in works {
+            if let Work::Remove { sequence, .. } = *work {
+                queue.held.remove(&sequence);
+                queue.entries.remove(sequence, sequence, |e| e.live = false);
+            }
+        }
+    }
+
+    fn decided(&mut self, left: Leaving) -> Result<(), Refused> {
+        let Leaving { queue: id, part, numbers, commit } = left;
+        if commit {
+            self.add(id, part.works(), numbers, true)?;
+            self.remove(id, part.works());
+        } else if let Some(queue) = self.queues.get_mut(&id) {
+            part.works().for_each(|work| queue.come_back(work));
+        }
+        Ok(())
+    }
+
+    /// The next operation of a queue's part of a branch, as its shard is told; `None`: the entry that it removes is not there.
+    fn told(&self, txn: TxnId, id: QueueId, work: &Kept) -> Option<RecoveredOp> {
+        let op = match *work {
+            Work::Add { index, head, content } => {
+                let content = match content {
+                    Stored::Body { length, .. } => Content::Body(Resident { buffer: 0, offset: 0, length }),
+                    Stored::Large { id, length } => Content::Large { id, length },
+                };
+                RecoveredWork::Enqueue { index, head, content }
+            }
+            Work::Remove { sequence, deliveries, attempts } => {
+                let there = self.queues.get(&id)?.entries.from(sequence).next()?.sequence() == sequence;
+                there.then_some(RecoveredWork::Acknowledge { sequence, deliveries, attempts })?
+            }
+        };
+        Some(RecoveredOp { txn, queue: id, op })
+    }
+
+    /// Operations of branches in doubt by shard, and what shard 0 is told of branches, completed ones and sessions.
+    pub(super) fn recovered(&self, shards: u16) -> (Vec<Vec<Recovered>>, Vec<Recovered>) {
+        let mut ops: Vec<Vec<Recovered>> = (0..shards).map(|_| Vec::new()).collect();
+        let mut rest = Vec::new();
+        for (txn, Branch { facts, parts, lost, decided }) in self.transactions.branches.iter() {
+            let mut figures = Vec::with_capacity(parts.len());
+            for (queue, part) in parts {
+                let out = &mut ops[usize::from(queue.owner(shards).0)];
+                let mut survived = Figures::default();
+                for op in part.works().filter_map(|work| self.told(*txn, *queue, work)) {
+                    match &op.op {
+                        RecoveredWork::Enqueue { content, .. } => {
+                            survived.adds += 1;
+                            survived.bytes += content.length();
+                        }
+                        RecoveredWork::Acknowledge { .. } => survived.removes += 1,
+                    }
+                    out.push(Recovered::BranchOp(Box::new(op)));
+                }
+                figures.push((*queue, survived));
+            }
+            let Facts { xid, client, wall_ms, at_ms, volatile } = &**facts;
+            rest.push(Recovered::Branch(Box::new(RecoveredBranch {
+                txn: *txn,
+                xid: xid.clone(),
+                client: client.clone(),
+                wall_ms: *wall_ms,
+                at_ms: *at_ms,
+                parts: figures,
+                lost: lost.clone(),
+                volatile: *volatile,
+                decided: decided.clone(),
+            })));
+        }
+        rest.extend(self.transactions.completed.by_time().map(|(xid, outcome)| Recovered::Completed {
+            xid: xid.clone(),
+            committed: outcome.committed,
+            at_ms: outcome.at_ms,
+        }));
+        rest.extend(self.transactions.sessions.sessions.iter().map(|(id, session)| {
+            Recovered::Session(Box::new(RecoveredSession {
+                session: *id,
+                floor: session.floor,
+                runs: session.runs.iter().map(|(first, last)| (*first, *last)).collect(),
+                used_ms: session.used_ms,
+            }))
+        }));
+        (ops, rest)
+    }
+}
+
+impl Queue {
+    /// An entry is removed by a branch in doubt; whoever got it has answered, so that no crash is blamed on it.
+    fn hold(&mut self, work: &Kept) {
+        if let Work::Remove { sequence, .. } = *work {
+            self.held.insert(sequence);
+            self.numbers.get_mut(&sequence).into_iter().for_each(|note: &mut Note| note.suspect = None);
+            self.entries.get_mut(sequence).into_iter().for_each(|entry| entry.suspect = None);
+        }
+    }
+
+    /// It is not removed after all.
+    fn come_back(&mut self, work: &Kept) {
+        if let Work::Remove { sequence, deliveries, attempts } = *work {
+            self.held.remove(&sequence);
+            if let Some(entry) = self.entries.get_mut(sequence) {
+                (entry.deliveries, entry.attempts, entry.suspect) = (deliveries, attempts, None);
+            }
+        }
+    }
+}
+
+impl Folded {
+    /// A message that has just come in. `moved`: under this key no record tells it.
+    pub(super) fn new(sequence: Sequence, head: Head, stored: Stored, moved: bool) -> Folded {
+        Folded {
+            sequence,
+            live: true,
+            head,
+            stored,
+            deliveries: 0,
+            attempts: 0,
+            overlay: None,
+            suspect: None,
+            moved: moved || matches!(stored, Stored::Large { .. }),
+        }
+    }
+}
