@@ -12,7 +12,7 @@ use crate::line::{Item, Line};
 use crate::record::transactions::Work;
 use crate::record::{End, Record, Records, Where};
 use crate::transactions::{Refused, Transactions};
-use packhorse_model::{Content, EntryKey, Head, LargeId, Overlay, QueueId, QueueName, Resident, Sequence};
+use packhorse_model::{EntryKey, Head, LargeId, Overlay, QueueId, QueueName, Sequence};
 use packhorse_store::{Recovered, RecoveredEntry, Remember};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -334,7 +334,7 @@ impl Fold {
             }
             Record::Stop => {}
             Record::Start { jump, before } => {
-                self.transactions.start();
+                self.start_transactions();
                 for queue in self.queues.values_mut() {
                     queue.survive(before);
                     queue.facts.next = queue.facts.reserved;
@@ -374,8 +374,9 @@ impl Fold {
         large.chain(self.transactions.large()).collect()
     }
 
-    /// Ends the fold: fills the index, and answers what each of `shards` shards recovers, queues first.
-    pub(crate) fn finish(self, index: &mut Index, shards: u16) -> (Vec<Vec<Recovered>>, u64) {
+    /// Ends the fold at this broker time, ms: fills the index, and answers what each of `shards` shards recovers, queues first.
+    pub(crate) fn finish(mut self, index: &mut Index, shards: u16, now_ms: u64) -> (Vec<Vec<Recovered>>, u64) {
+        self.transactions.expire(now_ms);
         let mut directory = Vec::with_capacity(self.queues.len() + 1);
         let mut counts = vec![0; usize::from(shards)];
         for (id, queue) in &self.queues {
@@ -399,9 +400,10 @@ impl Fold {
             let out = &mut recovered[usize::from(id.owner(shards).0)];
             for entry in queue.entries.into_live() {
                 let Folded { sequence, head, stored, deliveries, attempts, overlay, suspect, moved, .. } = entry;
-                let (content, large) = match stored {
-                    Stored::Body { length, .. } => (Content::Body(Resident { buffer: 0, offset: 0, length }), None),
-                    Stored::Large { id, length } => (Content::Large { id, length }, Some((id, length))),
+                let content = transactions::told(stored);
+                let large = match stored {
+                    Stored::Body { .. } => None,
+                    Stored::Large { id, length } => Some((id, length)),
                 };
                 let blame = suspect.as_ref().map(|suspect| suspect.blame);
                 let noted = moved || deliveries > 0 || attempts > 0 || overlay.is_some();

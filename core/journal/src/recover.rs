@@ -189,7 +189,7 @@ pub fn recover(disk: &mut dyn BlockingDisk, options: &Options, now: Now) -> Resu
 
     let mut index = Index::new(options.seed);
     let (queues, suspects) = (fold.names().len() as u64, fold.suspects());
-    let (recovered, messages) = fold.finish(&mut index, options.shards);
+    let (recovered, messages) = fold.finish(&mut index, options.shards, started_at_ms);
     let mended = mended.iter().map(|(id, at)| (FileName::Segment(*id).to_string(), *at)).collect();
     let report = Report { messages, suspects, queues, blocks, bytes, torn, mended, orphans };
     let seed = draw.next();

@@ -11,8 +11,8 @@ use crate::index::{Place, Stored};
 use crate::record::Where;
 use crate::record::transactions::{Commit, Part as Recorded, Prepare, Work};
 use crate::watched::Watched;
-use packhorse_model::{LargeId, QueueId, TxnId, Xid};
-use packhorse_store::{Heuristic, HeuristicOutcome, LostPart, Numbers, Remember};
+use packhorse_model::{LargeId, QueueId, Sequence, TxnId, Xid};
+use packhorse_store::{Decide, Heuristic, HeuristicOutcome, LostPart, Numbers, Remember};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -111,8 +111,6 @@ pub(crate) struct Facts {
     pub(crate) client: Arc<str>,
     pub(crate) wall_ms: i64,
     pub(crate) at_ms: u64,
-    /// Operations of messages that are not persistent.
-    pub(crate) volatile: u64,
 }
 
 /// A branch in doubt, or decided by an operator and not forgotten.
@@ -121,7 +119,9 @@ pub(crate) struct Branch {
     pub(crate) facts: Arc<Facts>,
     pub(crate) parts: BTreeMap<QueueId, Part>,
     pub(crate) lost: Vec<LostPart>,
-    /// What an operator did last.
+    /// Operations of messages that are not persistent.
+    pub(crate) volatile: u64,
+    /// An operator's decision of the whole.
     pub(crate) decided: Option<Box<Heuristic>>,
 }
 
@@ -210,11 +210,11 @@ impl Transactions {
             let ahead = self.close(txn, &recorded, "commit", exists(recorded.queue))?;
             committed.push(Committed { ahead, recorded });
         }
-        self.expire(at_ms);
         if let Some(xid) = xid {
-            self.completed.put(xid, true, at_ms, &self.remember);
+            self.complete(xid, true, at_ms);
         }
         if let Some(token) = token {
+            self.expire(at_ms);
             self.sessions.commit(token.session, token.counter, at_ms, &self.remember);
         }
         Ok((committed, self.give_up(txn)))
@@ -244,9 +244,8 @@ impl Transactions {
                 kept.insert(recorded.queue, part);
             }
         }
-        self.expire(at_ms);
-        let facts = Arc::new(Facts { xid, client, wall_ms, at_ms, volatile });
-        self.restore(txn, Branch { facts, parts: kept, lost: Vec::new(), decided: None });
+        let facts = Arc::new(Facts { xid, client, wall_ms, at_ms });
+        self.restore(txn, Branch { facts, parts: kept, lost: Vec::new(), volatile, decided: None });
         Ok(self.give_up(txn))
     }
 
@@ -278,53 +277,66 @@ impl Transactions {
         Some(Leaving { queue: key.1, part, numbers: None, commit: false })
     }
 
-    /// A start: what no record names never will be.
-    pub(crate) fn start(&mut self) {
+    /// A start: what no record names never will be, and neither will removes of entries that are not there.
+    pub(crate) fn start(&mut self, there: impl Fn(QueueId, Sequence) -> bool) {
         let open: Vec<(TxnId, QueueId)> = self.open.iter().map(|(key, _)| *key).collect();
         open.iter().for_each(|key| drop(self.open.remove(key)));
+        let branches: Vec<TxnId> = self.branches.iter().map(|(txn, _)| *txn).collect();
+        for txn in branches {
+            let Some(branch) = self.branches.get_mut(&txn) else { continue };
+            let mut lost = 0;
+            for (queue, list) in branch.parts.iter_mut().flat_map(|(id, part)| part.lists.iter_mut().map(|l| (*id, l)))
+            {
+                let gone = |work: &Kept| matches!(work, Work::Remove { sequence, .. } if !there(queue, *sequence));
+                if list.iter().any(gone) {
+                    let before = list.len();
+                    Arc::make_mut(list).retain(|work| !gone(work));
+                    lost += (before - list.len()) as u64;
+                }
+            }
+            branch.volatile += lost;
+        }
     }
 
-    /// A branch is decided by its manager. Answers its parts; a branch that is not in doubt has none, and nothing happens.
-    pub(crate) fn decide(
-        &mut self,
-        xid: &Xid,
-        commit: bool,
-        numbers: &[(QueueId, Numbers)],
-        at_ms: u64,
-    ) -> Vec<Leaving> {
-        self.expire(at_ms);
-        let Some(txn) = self.in_doubt(xid) else { return Vec::new() };
-        self.names.remove(xid);
-        let branch = self.branches.remove(&txn);
-        self.completed.put(xid.clone(), commit, at_ms, &self.remember);
-        leaving(branch.map(|branch| branch.parts).unwrap_or_default(), commit, numbers)
+    /// A branch is decided by its manager. Answers its parts.
+    pub(crate) fn decide(&mut self, decide: Decide) -> Result<Vec<Leaving>, Refused> {
+        let Decide { xid, commit, numbers, at_ms } = decide;
+        let txn = self.in_doubt(&xid, "decision")?;
+        self.names.remove(&xid);
+        let parts = self.branches.remove(&txn).map(|branch| branch.parts);
+        self.complete(xid, commit, at_ms);
+        Ok(leaving(parts.unwrap_or_default(), commit, &numbers))
     }
 
     /// A branch is decided by an operator, or a part of it. Answers the parts that this decides.
-    pub(crate) fn heuristic(&mut self, heuristic: Heuristic) -> Vec<Leaving> {
-        self.expire(heuristic.at_ms);
-        let Some(branch) = self.in_doubt(&heuristic.xid).and_then(|txn| self.branches.get_mut(&txn)) else {
-            return Vec::new();
-        };
-        let left = match heuristic.outcome {
+    pub(crate) fn heuristic(&mut self, heuristic: Heuristic) -> Result<Vec<Leaving>, Refused> {
+        let txn = self.in_doubt(&heuristic.xid, "decision of an operator")?;
+        let Some(branch) = self.branches.get_mut(&txn) else { return Ok(Vec::new()) };
+        Ok(match heuristic.outcome {
             HeuristicOutcome::PartRolledBack(queue) => {
-                let Heuristic { who, reason, wall_ms, .. } = &heuristic;
-                let (who, reason, wall_ms) = (who.clone(), reason.clone(), *wall_ms);
+                let Heuristic { who, reason, wall_ms, .. } = heuristic;
                 branch.lost.push(LostPart { queue, who, reason, wall_ms });
                 let part = branch.parts.remove(&queue).map(|part| (queue, part));
                 leaving(part.into_iter().collect(), false, &[])
             }
-            _ => leaving(std::mem::take(&mut branch.parts), heuristic.commit, &heuristic.numbers),
-        };
-        branch.decided = Some(Box::new(heuristic));
-        left
+            _ => {
+                let left = leaving(std::mem::take(&mut branch.parts), heuristic.commit, &heuristic.numbers);
+                branch.decided = Some(Box::new(heuristic));
+                left
+            }
+        })
     }
 
-    /// Nothing is kept of a branch. Answers parts that nobody decided: there should be none.
-    pub(crate) fn forget(&mut self, xid: &Xid) -> Vec<Leaving> {
+    /// Nothing is kept of a branch that is over.
+    pub(crate) fn forget(&mut self, xid: &Xid) -> Result<(), Refused> {
         self.completed.remove(xid);
-        let branch = self.names.remove(xid).and_then(|txn| self.branches.remove(&txn));
-        leaving(branch.map(|branch| branch.parts).unwrap_or_default(), false, &[])
+        let Some(txn) = self.names.get(xid) else { return Ok(()) };
+        if self.branches.get(txn).is_some_and(|branch| branch.decided.is_none()) {
+            return Err(Refused::Missing(format!("branch {xid} is to be forgotten, and no record decides it")));
+        }
+        self.branches.remove(txn);
+        self.names.remove(xid);
+        Ok(())
     }
 
     /// A queue is gone, and with it what transactions have in it. Answers that.
@@ -340,14 +352,22 @@ impl Transactions {
         gone
     }
 
-    /// The branch of this name whose outcome is open.
-    fn in_doubt(&self, xid: &Xid) -> Option<TxnId> {
-        let txn = self.names.get(xid)?;
-        let decided = self.branches.get(txn)?.decided.as_ref();
-        decided.is_none_or(|h| matches!(h.outcome, HeuristicOutcome::PartRolledBack(_))).then_some(*txn)
+    /// The branch of this name, whose outcome is open.
+    fn in_doubt(&self, xid: &Xid, what: &str) -> Result<TxnId, Refused> {
+        let txn = self.names.get(xid);
+        let txn = txn.filter(|txn| self.branches.get(txn).is_some_and(|branch| branch.decided.is_none()));
+        let missing =
+            || Refused::Missing(format!("a {what} names branch {xid}, and no branch of this name is in doubt"));
+        txn.copied().ok_or_else(missing)
     }
 
-    fn expire(&mut self, at_ms: u64) {
+    fn complete(&mut self, xid: Xid, committed: bool, at_ms: u64) {
+        self.completed.put(xid, committed, at_ms, &self.remember);
+        self.expire(at_ms);
+    }
+
+    /// Forgets what is too old at this broker time, ms.
+    pub(crate) fn expire(&mut self, at_ms: u64) {
         self.completed.expire(at_ms, &self.remember);
         self.sessions.expire(at_ms, &self.remember);
     }

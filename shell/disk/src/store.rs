@@ -6,7 +6,9 @@
 use crate::files::{Files, Lock};
 use packhorse_journal::{Checkpoints, Encoded, IoId, IoResult, JournalError, Lane, Log, Options, recover};
 use packhorse_model::{BrokerId, Now, ShardId};
-use packhorse_store::{Batch, Event, Failure, LargeOp, Load, LoadLarge, Recovered, Store, StoreStatus, Ticket};
+use packhorse_store::{
+    Batch, Event, Failure, LargeOp, Load, LoadLarge, Recovered, Remember, Store, StoreStatus, Ticket,
+};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -30,13 +32,15 @@ pub struct OpenOptions {
     pub seed: u64,
     /// When checkpoints are taken.
     pub checkpoints: Checkpoints,
+    /// How much is remembered of transactions that are completed.
+    pub remember: Remember,
 }
 
 impl OpenOptions {
     /// The defaults.
     pub fn new(dir: impl Into<PathBuf>, shards: u16, seed: u64) -> OpenOptions {
-        let Options { shards, segment_bytes, spare_segments, seed, checkpoints } = Options::new(shards, seed);
-        OpenOptions { dir: dir.into(), shards, segment_bytes, spare_segments, seed, checkpoints }
+        let Options { shards, segment_bytes, spare_segments, seed, checkpoints, remember } = Options::new(shards, seed);
+        OpenOptions { dir: dir.into(), shards, segment_bytes, spare_segments, seed, checkpoints, remember }
     }
 }
 
@@ -237,6 +241,7 @@ impl DiskStore {
             spare_segments: options.spare_segments,
             seed: options.seed,
             checkpoints: options.checkpoints,
+            remember: options.remember,
         };
         let recovery = recover(&mut files, &journal, Now { mono_us: 0, wall_ms: wall })?;
         let report = OpenReport {

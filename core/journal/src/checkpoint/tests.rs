@@ -208,7 +208,7 @@ fn fold(next_queue: u64, items: &[u8], covered: &[Block], tail: &[Block]) -> Fol
 /// What queues are told, and every place.
 fn facts(fold: Fold, queues: u64) -> (Vec<Vec<Recovered>>, Vec<String>, Index) {
     let mut index = Index::new(1);
-    let (recovered, _) = fold.finish(&mut index, 2);
+    let (recovered, _) = fold.finish(&mut index, 2, 0);
     let mut places = Vec::new();
     for queue in (1..=queues).map(QueueId) {
         for level in [0, 4, 9] {
@@ -246,7 +246,7 @@ fn a_checkpoint_and_the_blocks_behind_it_are_the_whole_log() {
         let mut before = Fold::new(REMEMBER);
         all[..=FIRST].iter().for_each(|(meta, content)| before.apply(meta, *content).unwrap());
         let mut index = Index::new(2);
-        before.finish(&mut index, 2);
+        before.finish(&mut index, 2, 0);
         let mut applied = FIRST + 1;
         let apply = |index: &mut Index, applied: &mut usize| {
             if let Some((meta, content)) = all[..39].get(*applied) {

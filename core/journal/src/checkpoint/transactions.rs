@@ -44,8 +44,8 @@ pub(super) fn decode<'a>(code: u8, flags: u8, mut r: Reader<'a>) -> Result<Item<
             } else {
                 Some(Box::new(transactions::heuristic(r, flags & COMMITTED != 0)?))
             };
-            let facts = Arc::new(Facts { xid, client, wall_ms, at_ms, volatile });
-            Item::Branch { txn, branch: Branch { facts, parts: BTreeMap::new(), lost: lost?, decided } }
+            let facts = Arc::new(Facts { xid, client, wall_ms, at_ms });
+            Item::Branch { txn, branch: Branch { facts, parts: BTreeMap::new(), lost: lost?, volatile, decided } }
         }
         code::AHEAD => Item::Ahead { txn: transactions::txn(r)?, queue: QueueId(r.u64()?), records: r.u32()? },
         code::OPERATIONS => {
@@ -102,41 +102,43 @@ impl Telling {
                 if list.tell(looks, out, whole) {
                     self.lists.pop_front();
                 }
-            } else if let Some((txn, branch)) = transactions.branches.tell(looks) {
-                *looks = looks.saturating_sub(BRANCH_COST);
-                put_branch(out, txn, &branch);
-                for (queue, part) in branch.parts {
-                    self.add(txn, queue, true, part.lists);
-                }
-            } else if *looks == 0 {
-                break;
-            } else if let Some(((txn, queue), ahead)) = transactions.open.tell(looks) {
-                let start = open(out, code::AHEAD, 0, 0, 0);
-                put_txn(out, txn);
-                put_u64(out, queue.0);
-                put_u32(out, ahead.records);
-                close(out, start);
-                self.add(txn, queue, false, ahead.part.lists);
-            } else if *looks == 0 {
-                break;
-            } else if let Some((xid, outcome)) = transactions.completed.outcomes.tell(looks) {
-                let start = open(out, code::COMPLETED, if outcome.committed { COMMITTED } else { 0 }, 0, 0);
-                [outcome.at_ms, outcome.order].into_iter().for_each(|n| put_u64(out, n));
-                put_xid(out, &xid);
-                close(out, start);
-            } else if *looks == 0 {
-                break;
-            } else if let Some((id, session)) = transactions.sessions.sessions.tell(looks) {
-                let start = open(out, code::SESSION, 0, 0, 0);
-                out.extend_from_slice(&id.0);
-                [session.floor, session.used_ms].into_iter().for_each(|n| put_u64(out, n));
-                put_ranges(out, session.runs.into_iter());
-                close(out, start);
-            } else {
+            } else if !self.next(transactions, looks, out) {
                 return *looks > 0;
             }
         }
         false
+    }
+
+    /// Tells the next thing, but for its operations; false: no look is left, or there is none.
+    fn next(&mut self, transactions: &mut Transactions, looks: &mut usize, out: &mut Vec<u8>) -> bool {
+        if let Some((txn, branch)) = transactions.branches.tell(looks) {
+            *looks = looks.saturating_sub(BRANCH_COST);
+            put_branch(out, txn, &branch);
+            for (queue, part) in branch.parts {
+                self.add(txn, queue, true, part.lists);
+            }
+        } else if let Some(((txn, queue), ahead)) = transactions.open.tell(looks) {
+            let start = open(out, code::AHEAD, 0, 0, 0);
+            put_txn(out, txn);
+            put_u64(out, queue.0);
+            put_u32(out, ahead.records);
+            close(out, start);
+            self.add(txn, queue, false, ahead.part.lists);
+        } else if let Some((xid, outcome)) = transactions.completed.outcomes.tell(looks) {
+            let start = open(out, code::COMPLETED, if outcome.committed { COMMITTED } else { 0 }, 0, 0);
+            [outcome.at_ms, outcome.order].into_iter().for_each(|n| put_u64(out, n));
+            put_xid(out, &xid);
+            close(out, start);
+        } else if let Some((id, session)) = transactions.sessions.sessions.tell(looks) {
+            let start = open(out, code::SESSION, 0, 0, 0);
+            out.extend_from_slice(&id.0);
+            [session.floor, session.used_ms].into_iter().for_each(|n| put_u64(out, n));
+            put_ranges(out, session.runs.into_iter());
+            close(out, start);
+        } else {
+            return false;
+        }
+        true
     }
 
     fn add(&mut self, txn: TxnId, queue: QueueId, in_doubt: bool, lists: Vec<Arc<Vec<Kept>>>) {
@@ -173,11 +175,11 @@ impl List {
 }
 
 fn put_branch(out: &mut Vec<u8>, txn: TxnId, branch: &Branch) {
-    let Branch { facts, lost, decided, parts: _ } = branch;
+    let Branch { facts, lost, volatile, decided, parts: _ } = branch;
     let flags = decided.as_ref().map_or(0, |decided| DECIDED | if decided.commit { COMMITTED } else { 0 });
     let start = open(out, code::BRANCH, flags, 0, 0);
     put_txn(out, txn);
-    [facts.at_ms, facts.wall_ms as u64, facts.volatile].into_iter().for_each(|n| put_u64(out, n));
+    [facts.at_ms, facts.wall_ms as u64, *volatile].into_iter().for_each(|n| put_u64(out, n));
     put_xid(out, &facts.xid);
     put_bytes(out, facts.client.as_bytes());
     put_u32(out, lost.len() as u32);

@@ -4,7 +4,6 @@ use super::{Fold, Folded, Queue};
 use crate::bytes_io::Malformed;
 use crate::checkpoint::Item;
 use crate::index::{Note, Place, Stored};
-use crate::line::Item as _;
 use crate::record::Record;
 use crate::record::transactions::Work;
 use crate::transactions::{Branch, Committed, Facts, Kept, Leaving, Open, Refused, number, placed};
@@ -53,17 +52,14 @@ impl Fold {
                 self.hold(txn);
             }
             Record::Decide(decide) => {
-                let left = self.transactions.decide(&decide.xid, decide.commit, &decide.numbers, decide.at_ms);
+                let left = self.transactions.decide(*decide)?;
                 left.into_iter().try_for_each(|left| self.decided(left))?;
             }
             Record::Heuristic(heuristic) => {
-                let left = self.transactions.heuristic(*heuristic);
+                let left = self.transactions.heuristic(*heuristic)?;
                 left.into_iter().try_for_each(|left| self.decided(left))?;
             }
-            Record::Forget { xid } => {
-                let left = self.transactions.forget(&xid);
-                left.into_iter().try_for_each(|left| self.decided(left))?;
-            }
+            Record::Forget { xid } => self.transactions.forget(&xid)?,
             other => unreachable!("no record of a transaction: {other:?}"),
         }
         Ok(())
@@ -124,46 +120,44 @@ impl Fold {
         Ok(())
     }
 
-    /// The next operation of a queue's part of a branch, as its shard is told; `None`: the entry that it removes is not there.
-    fn told(&self, txn: TxnId, id: QueueId, work: &Kept) -> Option<RecoveredOp> {
-        let op = match *work {
-            Work::Add { index, head, content } => {
-                let content = match content {
-                    Stored::Body { length, .. } => Content::Body(Resident { buffer: 0, offset: 0, length }),
-                    Stored::Large { id, length } => Content::Large { id, length },
-                };
-                RecoveredWork::Enqueue { index, head, content }
-            }
-            Work::Remove { sequence, deliveries, attempts } => {
-                let there = self.queues.get(&id)?.entries.from(sequence).next()?.sequence() == sequence;
-                there.then_some(RecoveredWork::Acknowledge { sequence, deliveries, attempts })?
-            }
-        };
-        Some(RecoveredOp { txn, queue: id, op })
+    /// A start has come: transactions without an end are over.
+    pub(super) fn start_transactions(&mut self) {
+        let queues = &self.queues;
+        self.transactions.start(|queue, sequence| {
+            let next = queues.get(&queue).and_then(|queue| queue.entries.from(sequence).next());
+            next.is_some_and(|entry| entry.sequence == sequence)
+        });
     }
 
     /// Operations of branches in doubt by shard, and what shard 0 is told of branches, completed ones and sessions.
     pub(super) fn recovered(&self, shards: u16) -> (Vec<Vec<Recovered>>, Vec<Recovered>) {
         let mut ops: Vec<Vec<Recovered>> = (0..shards).map(|_| Vec::new()).collect();
         let mut rest = Vec::new();
-        for (txn, Branch { facts, parts, lost, decided }) in self.transactions.branches.iter() {
+        for (txn, Branch { facts, parts, lost, volatile, decided }) in self.transactions.branches.iter() {
             let mut figures = Vec::with_capacity(parts.len());
             for (queue, part) in parts {
                 let out = &mut ops[usize::from(queue.owner(shards).0)];
                 let mut survived = Figures::default();
-                for op in part.works().filter_map(|work| self.told(*txn, *queue, work)) {
-                    match &op.op {
-                        RecoveredWork::Enqueue { content, .. } => {
+                for work in part.works() {
+                    let op = match *work {
+                        Work::Add { index, head, content } => {
+                            let content = told(content);
                             survived.adds += 1;
                             survived.bytes += content.length();
+                            RecoveredWork::Enqueue { index, head, content }
                         }
-                        RecoveredWork::Acknowledge { .. } => survived.removes += 1,
-                    }
-                    out.push(Recovered::BranchOp(Box::new(op)));
+                        Work::Remove { sequence, deliveries, attempts } => {
+                            survived.removes += 1;
+                            RecoveredWork::Acknowledge { sequence, deliveries, attempts }
+                        }
+                    };
+                    out.push(Recovered::BranchOp(Box::new(RecoveredOp { txn: *txn, queue: *queue, op })));
                 }
-                figures.push((*queue, survived));
+                if survived != Figures::default() {
+                    figures.push((*queue, survived));
+                }
             }
-            let Facts { xid, client, wall_ms, at_ms, volatile } = &**facts;
+            let Facts { xid, client, wall_ms, at_ms } = &**facts;
             rest.push(Recovered::Branch(Box::new(RecoveredBranch {
                 txn: *txn,
                 xid: xid.clone(),
@@ -190,6 +184,14 @@ impl Fold {
             }))
         }));
         (ops, rest)
+    }
+}
+
+/// A content as a shard is told of it: not in memory.
+pub(super) fn told(stored: Stored) -> Content {
+    match stored {
+        Stored::Body { length, .. } => Content::Body(Resident { buffer: 0, offset: 0, length }),
+        Stored::Large { id, length } => Content::Large { id, length },
     }
 }
 

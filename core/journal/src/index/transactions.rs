@@ -59,17 +59,14 @@ impl Index {
                 }
             }
             Record::Decide(decide) => {
-                let left = self.transactions.decide(&decide.xid, decide.commit, &decide.numbers, decide.at_ms);
+                let left = self.transactions.decide(*decide)?;
                 left.iter().try_for_each(|left| self.decided(left, unlinks))?;
             }
             Record::Heuristic(heuristic) => {
-                let left = self.transactions.heuristic(*heuristic);
+                let left = self.transactions.heuristic(*heuristic)?;
                 left.iter().try_for_each(|left| self.decided(left, unlinks))?;
             }
-            Record::Forget { xid } => {
-                let left = self.transactions.forget(&xid);
-                left.iter().try_for_each(|left| self.decided(left, unlinks))?;
-            }
+            Record::Forget { xid } => self.transactions.forget(&xid)?,
             other => unreachable!("no record of a transaction: {other:?}"),
         }
         Ok(())

@@ -7,9 +7,10 @@ use crate::bytes_io::Draw;
 use crate::io::{DiskOp, FileName, IoId};
 use crate::log::Options;
 use crate::sim::model::{Model, Stuff};
+use crate::sim::workloads::end_branches;
 use crate::sim::{CrashMode, Sim, SimDisk, SimStore, When, Workload};
 use bytes::Bytes;
-use packhorse_model::{Now, ShardId};
+use packhorse_model::{Now, ShardId, TxnId};
 use packhorse_store::{Batch, Event, LargeOp, Load, LoadLarge, Recovered, Store, Ticket};
 use std::collections::BTreeMap;
 
@@ -211,8 +212,11 @@ impl Case<'_> {
             drop(player);
             let mut again = self.recover_among(left, &states, told, 1).map_err(|e| format!("after more work: {e}"))?;
             again.read_back().map_err(|e| format!("after more work: {e}"))?;
+            player = again;
         }
-        Ok(())
+        // What branches in doubt add can be read once they are committed, and what comes back is there.
+        end_branches(&mut player);
+        player.read_back().map_err(|e| format!("after the branches in doubt were decided: {e}"))
     }
 
     /// Starts, and finds out which prefix is there, seen through one start or up to so many.
@@ -269,6 +273,7 @@ pub struct Player {
     durable: Vec<Ticket>,
     next: BTreeMap<u64, u64>,
     next_large: u64,
+    next_txn: u64,
     synced: Vec<(u64, u64)>,
     large: BTreeMap<u64, Vec<u8>>,
     loads: u64,
@@ -285,6 +290,7 @@ impl Player {
         Player {
             handles: (0..workload.shards).map(|shard| sim.handle(ShardId(shard))).collect(),
             next_large: sim.handle(ShardId(0)).run() << 32,
+            next_txn: 0,
             sim,
             draw: Draw::new(seed),
             states: vec![state],
@@ -315,6 +321,13 @@ impl Player {
         let next = self.next.entry(queue.0).or_insert(first);
         *next += 1;
         *next - 1
+    }
+
+    /// A transaction's id, never drawn before.
+    pub(super) fn draw_txn(&mut self) -> TxnId {
+        self.next_txn += 1;
+        let home = ShardId((self.draw.next() % self.handles.len() as u64) as u16);
+        TxnId { run: self.handles[0].run(), number: self.next_txn, home }
     }
 
     /// Submits a batch on a shard, unless it is empty.
@@ -394,7 +407,7 @@ impl Player {
                     return Err("a load was not answered".into());
                 };
                 let expected = state.entries.iter().filter_map(|(k, e)| match &e.content {
-                    Stuff::Bytes(bytes) if k.queue == queue && e.head.level() == level => {
+                    Stuff::Bytes(bytes) if k.queue == queue && e.head.level() == level && !e.held => {
                         Some((k.sequence, &bytes[..]))
                     }
                     _ => None,

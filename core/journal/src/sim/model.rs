@@ -1,9 +1,14 @@
 //! The naive model that recovered stores are compared with: what each operation means, as maps, and nothing of how it is kept.
 
+mod transactions;
+
 use bytes::Bytes;
 use packhorse_model::{Content, EntryKey, Head, Overlay, QueueId, QueueName, QueueSettings, Sequence};
 use packhorse_store::{Op, PASSED, RESERVE, Recovered, RecoveredEntry, Stored};
 use std::collections::BTreeMap;
+
+use transactions::Transactions;
+pub(crate) use transactions::{Branch, Work};
 
 /// An entry as the model knows it.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,6 +20,8 @@ pub(crate) struct Entry {
     attempts: u32,
     overlay: Option<Box<Overlay>>,
     pub(crate) suspect: Option<Suspect>,
+    /// A branch in doubt removes it.
+    pub(crate) held: bool,
 }
 
 /// An entry that may have been delivered before a crash.
@@ -48,6 +55,34 @@ pub(crate) struct Model {
     queues: BTreeMap<QueueId, Queue>,
     next_queue: u64,
     pub(crate) entries: BTreeMap<EntryKey, Entry>,
+    pub(crate) transactions: Transactions,
+}
+
+impl Entry {
+    fn new(head: Head, content: Stuff, volatile: bool) -> Entry {
+        let (overlay, suspect, held) = (None, None, false);
+        Entry { head, volatile, content, deliveries: 0, attempts: 0, overlay, suspect, held }
+    }
+}
+
+/// What a batch says that a content is.
+fn stuff(stored: Stored, pieces: &[Bytes]) -> Stuff {
+    match stored {
+        Stored::Body(b) => {
+            let (from, to) = (b.offset as usize, (b.offset + b.length) as usize);
+            Stuff::Bytes(pieces[b.piece as usize].slice(from..to))
+        }
+        Stored::Large { id, length } => Stuff::Large(id.0, length),
+    }
+}
+
+/// Whether a content is what the model has.
+fn same(expected: &Stuff, found: &Content) -> bool {
+    match (expected, found) {
+        (Stuff::Bytes(bytes), Content::Body(body)) => body.length as usize == bytes.len() && body.buffer == 0,
+        (Stuff::Large(id, length), Content::Large { id: found, length: n }) => found.0 == *id && n == length,
+        _ => false,
+    }
 }
 
 impl Model {
@@ -56,23 +91,8 @@ impl Model {
         for op in ops {
             match op {
                 Op::Enqueue { queue, sequence, head, content, volatile } => {
-                    let content = match *content {
-                        Stored::Body(b) => {
-                            let (from, to) = (b.offset as usize, (b.offset + b.length) as usize);
-                            Stuff::Bytes(pieces[b.piece as usize].slice(from..to))
-                        }
-                        Stored::Large { id, length } => Stuff::Large(id.0, length),
-                    };
                     let key = EntryKey { queue: *queue, sequence: *sequence };
-                    let entry = Entry {
-                        head: *head,
-                        volatile: *volatile,
-                        content,
-                        deliveries: 0,
-                        attempts: 0,
-                        overlay: None,
-                        suspect: None,
-                    };
+                    let entry = Entry::new(*head, stuff(*content, pieces), *volatile);
                     assert!(self.entries.insert(key, entry).is_none(), "the workload draws each number once");
                 }
                 Op::Acknowledge { queue, first, last } => {
@@ -115,6 +135,7 @@ impl Model {
                 }
                 Op::QueueDelete { id } => {
                     self.queues.remove(id);
+                    self.transactions.queue_gone(*id);
                     self.entries.retain(|k, _| k.queue != *id);
                 }
                 Op::Reserve { queue, up_to } => {
@@ -126,7 +147,7 @@ impl Model {
                 | Op::Prepare(_)
                 | Op::Decide(_)
                 | Op::Heuristic(_)
-                | Op::Forget { .. } => todo!("transactions"),
+                | Op::Forget { .. } => self.transaction(op, pieces),
             }
         }
     }
@@ -134,7 +155,8 @@ impl Model {
     /// What a start after a crash leaves of it; exact marks are all young.
     pub(crate) fn start(&mut self) {
         self.entries.retain(|_, e| !e.volatile);
-        for (key, entry) in &mut self.entries {
+        self.start_transactions();
+        for (key, entry) in self.entries.iter_mut().filter(|(_, entry)| !entry.held) {
             let marks = &self.queues[&key.queue].marks;
             let marked = marks.iter().any(|m| m.0 <= key.sequence && key.sequence <= m.1);
             match &mut entry.suspect {
@@ -174,13 +196,16 @@ impl Model {
         self.queues.keys().copied()
     }
 
-    /// Numbers of a queue's entries.
+    /// Numbers of a queue's entries that no branch holds.
     pub(crate) fn sequences(&self, queue: QueueId) -> Vec<Sequence> {
-        self.entries.keys().filter(|k| k.queue == queue).map(|k| k.sequence).collect()
+        self.entries.iter().filter(|(k, e)| k.queue == queue && !e.held).map(|(k, _)| k.sequence).collect()
     }
 
     /// In which way what a start told differs from this model; `None`: in none. `told` is what each shard was told.
     pub(crate) fn differs(&self, told: &[Vec<Recovered>]) -> Option<String> {
+        if let Some(difference) = self.transactions_differ(told) {
+            return Some(difference);
+        }
         let mut entries: BTreeMap<EntryKey, &RecoveredEntry> = BTreeMap::new();
         for own in told {
             let mut queues = BTreeMap::new();
@@ -196,7 +221,7 @@ impl Model {
                     Recovered::BranchOp(_)
                     | Recovered::Branch(_)
                     | Recovered::Completed { .. }
-                    | Recovered::Session(_) => todo!("transactions"),
+                    | Recovered::Session(_) => {}
                     Recovered::Entry(entry) => {
                         entries.insert(entry.key, entry);
                     }
@@ -210,12 +235,7 @@ impl Model {
         }
         for (key, expected) in &self.entries {
             let Some(found) = entries.remove(key) else { return Some(format!("entry {key} is missing")) };
-            let content = match (&expected.content, &found.content) {
-                (Stuff::Bytes(bytes), Content::Body(body)) => body.length as usize == bytes.len() && body.buffer == 0,
-                (Stuff::Large(id, length), Content::Large { id: found, length: n }) => found.0 == *id && n == length,
-                _ => false,
-            };
-            let same = content
+            let same = same(&expected.content, &found.content)
                 && found.head == expected.head
                 && (found.deliveries, found.attempts) == (expected.deliveries, expected.attempts)
                 && found.suspect.map(|b| (b.crashes(), b.passed())) == expected.suspect.map(|s| (s.crashes, s.passed))

@@ -1,5 +1,7 @@
 //! The workloads of the crash points: each stresses another part of the journal.
 
+mod transactions;
+
 use crate::checkpointer::Checkpoints;
 use crate::sim::Player;
 use crate::sim::model::Stuff;
@@ -11,6 +13,7 @@ use packhorse_model::{
 use packhorse_store::{Batch, Load, Op, PASSED, RESERVE, Stored};
 
 /// A workload: what happens in a turn, how many turns, on which store.
+#[derive(Clone, Copy)]
 pub struct Workload {
     /// Its name, for the table and for replays.
     pub name: &'static str,
@@ -45,7 +48,7 @@ pub fn workloads() -> Vec<Workload> {
     };
     // Slices so small that much happens between them.
     let often = |every_bytes, slice_entries| Checkpoints { every_bytes, slice_entries, ..checkpoints };
-    vec![
+    let mut all = vec![
         Workload { name: "small-confirms", ..base },
         Workload { name: "group-commit", shards: 3, slow: 4, turn: group_commit, ..base },
         Workload { name: "large-messages", shards: 2, turns: 16, turn: large_messages, ..base },
@@ -110,7 +113,17 @@ pub fn workloads() -> Vec<Workload> {
             turn: suspects,
         },
         Workload { name: "everything", shards: 3, segment_bytes: 32 * 1024, slow: 2, turn: everything, ..base },
-    ]
+    ];
+    all.extend(transactions::workloads(base));
+    all
+}
+
+/// Decides every branch that is in doubt.
+pub(super) fn end_branches(player: &mut Player) {
+    while let Some((xid, branch)) = transactions::in_doubt(player) {
+        let commit = player.below(3) > 0;
+        transactions::decide(player, xid, &branch, commit, 1);
+    }
 }
 
 fn head(priority: u8, persistent: bool) -> Head {

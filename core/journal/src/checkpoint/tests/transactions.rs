@@ -52,7 +52,8 @@ impl History {
     fn some_ops(&mut self, batch: &mut Batch, queue: QueueId, part: &mut Staged) -> Vec<TxnOp> {
         let mut ops = Vec::new();
         for _ in 0..self.below(4) {
-            let at = self.live.iter().position(|key| key.queue == queue);
+            // Rather young ones: old ones are suspects.
+            let at = self.live.iter().rposition(|key| key.queue == queue);
             if let Some(at) = at
                 && self.below(3) == 0
             {
