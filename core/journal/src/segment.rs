@@ -4,11 +4,11 @@ use crate::block::UNIT;
 use crate::bytes_io::{Reader, crc, pad_to, put_u32, put_u64};
 
 /// The version of all formats in a data directory: what is written.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 /// What can be read.
 pub(crate) const READS: core::ops::RangeInclusive<u32> = 1..=VERSION;
 /// … in words.
-pub(crate) const KNOWN: &str = "formats 1 to 3";
+pub(crate) const KNOWN: &str = "formats 1 to 4";
 
 const SEGMENT_MAGIC: &[u8; 8] = b"phSEGMNT";
 const STORE_MAGIC: &[u8; 8] = b"phSTORE\n";

@@ -5,15 +5,31 @@ use bytes::Bytes;
 use packhorse_journal::sim::{CrashMode, Sim, SimDisk};
 use packhorse_journal::{Checkpoints, Dir, FileName, Options, Slot};
 use packhorse_model::{
-    Content, ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, Now, OnFull, Overlay, QueueId, QueueLimits,
-    QueueName, QueueSettings, Reason, ShardId,
+    BrokerId, ClientSession, Content, ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, Now, OnFull,
+    Overlay, QueueId, QueueLimits, QueueName, QueueSettings, Reason, ShardId, Token, TxnId, Xid,
 };
 use packhorse_store::{
-    Batch, Blame, Event, LargeOp, Load, LoadLarge, Op, RESERVE, Recovered, RecoveredEntry, Store, Stored,
+    Ahead, Batch, Blame, Commit, Decide, Event, Figures, Heuristic, HeuristicOutcome, LargeOp, Load, LoadLarge,
+    LostPart, Numbers, Op, Prepare, RESERVE, Recovered, RecoveredBranch, RecoveredEntry, RecoveredOp, RecoveredSession,
+    RecoveredWork, Store, Stored, TxOps, TxnOp, TxnPart,
 };
 
 /// What this version makes of [`history`].
 const FILES: [(FileName, &[u8]); 5] = [
+    (FileName::Store, include_bytes!("fixtures/v4/STORE")),
+    (FileName::Segment(1), include_bytes!("fixtures/v4/00000001.seg")),
+    (FileName::Segment(3), include_bytes!("fixtures/v4/00000003.seg")),
+    (FileName::Segment(5), include_bytes!("fixtures/v4/00000005.seg")),
+    (FileName::Large(0x1_0000_0001), include_bytes!("fixtures/v4/0000000100000001")),
+];
+
+const CHECKPOINTS: [(FileName, &[u8]); 2] = [
+    (FileName::Checkpoint(Slot::A), include_bytes!("fixtures/v4/ckpt.A")),
+    (FileName::Checkpoint(Slot::B), include_bytes!("fixtures/v4/ckpt.B")),
+];
+
+/// What version 3 made of the same, without transactions.
+const FILES_3: [(FileName, &[u8]); 5] = [
     (FileName::Store, include_bytes!("fixtures/v3/STORE")),
     (FileName::Segment(1), include_bytes!("fixtures/v3/00000001.seg")),
     (FileName::Segment(3), include_bytes!("fixtures/v3/00000003.seg")),
@@ -21,7 +37,7 @@ const FILES: [(FileName, &[u8]); 5] = [
     (FileName::Large(0x1_0000_0001), include_bytes!("fixtures/v3/0000000100000001")),
 ];
 
-const CHECKPOINTS: [(FileName, &[u8]); 2] = [
+const CHECKPOINTS_3: [(FileName, &[u8]); 2] = [
     (FileName::Checkpoint(Slot::A), include_bytes!("fixtures/v3/ckpt.A")),
     (FileName::Checkpoint(Slot::B), include_bytes!("fixtures/v3/ckpt.B")),
 ];
@@ -107,6 +123,73 @@ const LIMITS: QueueLimits =
 
 const NONE: QueueLimits = QueueLimits { max_messages: None, max_bytes: None, on_full: OnFull::Block };
 
+/// A queue for transactions, since version 4.
+const C: QueueId = QueueId(4);
+const SESSION: ClientSession = ClientSession([0xaa; 16]);
+
+fn txn(number: u64) -> TxnId {
+    TxnId { run: 1, number, home: ShardId(0) }
+}
+
+fn xid(number: u64) -> Xid {
+    Xid::new(7, &number.to_be_bytes(), b"branch").unwrap()
+}
+
+fn add(batch: &mut Batch, index: u32, body: &str) -> TxnOp {
+    TxnOp::Enqueue { index, head: head(4), content: Stored::Body(batch.copy_body(body.as_bytes())) }
+}
+
+fn part(ops: Vec<TxnOp>) -> TxnPart {
+    TxnPart { ops, ..TxnPart::default() }
+}
+
+fn ahead(batch: &mut Batch, number: u64) {
+    let ops = vec![add(batch, 0, "ahead 0"), add(batch, 1, "ahead 1")];
+    batch.push(Op::TxOps(Box::new(TxOps { txn: txn(number), queue: C, record: 0, ops })));
+}
+
+fn prepare(batch: &mut Batch, number: u64, parts: Vec<(QueueId, TxnPart)>) {
+    let parts = parts.into_iter().map(|(queue, part)| (queue, part, Figures { adds: 2, removes: 1, bytes: 70 }));
+    let (txn, xid, client) = (txn(number), xid(number), "client".into());
+    batch.push(Op::Prepare(Box::new(Prepare { txn, xid, client, parts: parts.collect(), wall_ms: 90, at_ms: 8 })));
+}
+
+fn heuristic(number: u64, outcome: HeuristicOutcome) -> Heuristic {
+    let (numbers, who, reason) = (Vec::new(), "ann".into(), "stuck".into());
+    Heuristic { xid: xid(number), outcome, commit: false, numbers, who, reason, wall_ms: 91, at_ms: 9 }
+}
+
+/// One record of each kind about transactions.
+fn transactions(batch: &mut Batch) {
+    let (id, name) = (C, QueueName::new("transfers").unwrap());
+    batch.push(Op::QueueCreate { id, name, settings: settings(NONE), reserved: RESERVE });
+    let content = Stored::Body(batch.copy_body(b"held"));
+    batch.push(Op::Enqueue { queue: C, sequence: 0, head: head(9), content, volatile: false });
+    ahead(batch, 1);
+    let mut whole = part(vec![add(batch, 2, "committed")]);
+    (whole.ahead, whole.numbers) = (Ahead { records: 1, ops: 2, bytes: 14 }, Some(Numbers { first: 1, count: 3 }));
+    let token = Some(Token { broker: BrokerId([0xbb; 16]), session: SESSION, counter: 41 });
+    let parts = vec![(C, whole)];
+    batch.push(Op::Commit(Box::new(Commit { txn: txn(1), parts, token, xid: None, at_ms: 5 })));
+    // One that stays in doubt, one that is committed, one that an operator decides, one of which he rolls a part back.
+    let held = TxnOp::Acknowledge { sequence: 0, deliveries: 2, attempts: 1 };
+    let ops = vec![add(batch, 0, "in doubt"), held];
+    prepare(batch, 2, vec![(C, part(ops))]);
+    for number in [3, 4] {
+        let ops = vec![add(batch, 1, "decided")];
+        prepare(batch, number, vec![(C, part(ops))]);
+    }
+    let numbers = vec![(C, Numbers { first: 4, count: 2 })];
+    batch.push(Op::Decide(Box::new(Decide { xid: xid(3), commit: true, numbers, at_ms: 6 })));
+    batch.push(Op::Heuristic(Box::new(heuristic(4, HeuristicOutcome::RolledBack))));
+    let parts = vec![(A, part(vec![add(batch, 0, "lost")])), (C, part(vec![add(batch, 0, "not lost")]))];
+    prepare(batch, 5, parts);
+    batch.push(Op::Heuristic(Box::new(heuristic(5, HeuristicOutcome::PartRolledBack(A)))));
+    let (parts, token, at_ms) = (Vec::new(), None, 7);
+    batch.push(Op::Commit(Box::new(Commit { txn: txn(6), parts, token, xid: Some(xid(6)), at_ms })));
+    batch.push(Op::Forget { xid: xid(6) });
+}
+
 /// One record of each kind that is written today, over three starts: after nothing, a crash, and a stop.
 fn history(checkpoints: Checkpoints) -> SimDisk {
     let sim = open_with(SimDisk::new(1), checkpoints);
@@ -141,12 +224,15 @@ fn history(checkpoints: Checkpoints) -> SimDisk {
     let (id, name) = (QueueId(3), QueueName::new("short-lived").unwrap());
     batch.push(Op::QueueCreate { id, name, settings: QueueSettings::default(), reserved: RESERVE });
     batch.push(Op::QueueDelete { id });
+    transactions(&mut batch);
     handle.submit(batch);
     sim.settle();
     let sim = open_with(sim.disk().crash(CrashMode::Kill, 0), checkpoints);
     let mut batch = Batch::default();
     // The one that is left of those in the marked range.
     batch.push(Op::ExactMark { queue: A, first: 2, last: 3, at_ms: 5 });
+    // What is ahead at a stop, and at the checkpoint that it takes.
+    ahead(&mut batch, 7);
     sim.handle(ShardId(0)).submit(batch);
     open_with(sim.stop(), checkpoints).stop()
 }
@@ -161,7 +247,7 @@ fn the_same_history_makes_the_same_checkpoints() {
     let disk = history(AT_STOP);
     same_bytes(&disk, &CHECKPOINTS);
     // And with them the same is found, though the log before them is not looked at.
-    check(open(disk), 4, (5, None), LIMITS);
+    check(open(disk), 4, (5, None), LIMITS, true);
 }
 
 #[expect(clippy::disallowed_methods, reason = "new bytes are left beside the build for whoever makes a new version")]
@@ -174,7 +260,7 @@ fn same_bytes(disk: &SimDisk, files: &[(FileName, &[u8])]) {
         if written != kept {
             let path = format!("{}/{}", env!("CARGO_TARGET_TMPDIR"), name.to_string().replace('/', "-"));
             std::fs::write(&path, written).expect("the build's folder is writable");
-            panic!("{name} is no longer as version 3 wrote it: that needs a new version; the new bytes are in {path}");
+            panic!("{name} is no longer as version 4 wrote it: that needs a new version; the new bytes are in {path}");
         }
     }
 }
@@ -193,36 +279,46 @@ fn planted(files: &[(FileName, &[u8])]) -> SimDisk {
 }
 
 #[test]
+fn version_4_is_read() {
+    check(open(planted(&FILES)), 4, (5, None), LIMITS, true);
+    check(open(planted(&[&FILES[..], &CHECKPOINTS].concat())), 4, (5, None), LIMITS, true);
+}
+
+#[test]
 fn version_3_is_read() {
-    check(open(planted(&FILES)), 4, (5, None), LIMITS);
-    check(open(planted(&[&FILES[..], &CHECKPOINTS].concat())), 4, (5, None), LIMITS);
+    let disk = planted(&FILES_3);
+    check(open(disk.clone()), 4, (5, None), LIMITS, false);
+    check(open(planted(&[&FILES_3[..], &CHECKPOINTS_3].concat())), 4, (5, None), LIMITS, false);
+    // A program that takes checkpoints goes on with it.
+    let disk = open_with(disk, AT_STOP).stop();
+    check(open_with(disk, AT_STOP), 5, (5, None), LIMITS, false);
 }
 
 #[test]
 fn version_2_is_read() {
     let disk = planted(&FILES_2);
-    check(open(disk.clone()), 4, (5, None), NONE);
-    check(open(planted(&[&FILES_2[..], &CHECKPOINTS_2].concat())), 4, (5, None), NONE);
+    check(open(disk.clone()), 4, (5, None), NONE, false);
+    check(open(planted(&[&FILES_2[..], &CHECKPOINTS_2].concat())), 4, (5, None), NONE, false);
     // A program that takes checkpoints goes on with it.
     let disk = open_with(disk, AT_STOP).stop();
-    check(open_with(disk, AT_STOP), 5, (5, None), NONE);
+    check(open_with(disk, AT_STOP), 5, (5, None), NONE, false);
 }
 
 #[test]
 fn version_1_is_read() {
     let disk = planted(&FILES_1);
     // What lies in a marked range is suspected: version 1 did not say how a run ended.
-    check(open(disk.clone()), 3, (4, Some(0)), NONE);
-    check(open(planted(&[&FILES_1[..], &CHECKPOINTS_1].concat())), 3, (4, Some(0)), NONE);
+    check(open(disk.clone()), 3, (4, Some(0)), NONE, false);
+    check(open(planted(&[&FILES_1[..], &CHECKPOINTS_1].concat())), 3, (4, Some(0)), NONE, false);
     // A program that takes checkpoints goes on with it.
     let disk = open_with(disk, AT_STOP).stop();
     assert!(disk.content(FileName::Checkpoint(Slot::A)).is_some());
-    check(open_with(disk, AT_STOP), 4, (4, None), NONE);
+    check(open_with(disk, AT_STOP), 4, (4, None), NONE, false);
 }
 
 /// What the history leaves, seen by this start. `marked`: earlier deliveries and crashes of what lies in the marked range.
-/// `limits`: those of the second queue.
-fn check(sim: Sim, run: u64, marked: (u32, Option<u32>), limits: QueueLimits) {
+/// `limits`: those of the second queue. `transactions`: with what the history says of them.
+fn check(sim: Sim, run: u64, marked: (u32, Option<u32>), limits: QueueLimits, transactions: bool) {
     let mut handle = sim.handle(ShardId(0));
     assert_eq!(handle.run(), run);
     let mut found = Vec::new();
@@ -243,24 +339,71 @@ fn check(sim: Sim, run: u64, marked: (u32, Option<u32>), limits: QueueLimits) {
         let (deliveries, attempts) = numbers;
         Recovered::Entry(Box::new(RecoveredEntry { key, head, content, deliveries, attempts, suspect, overlay }))
     };
-    let expected = [
+    let transactional = |these: Vec<Recovered>| these.into_iter().filter(|_| transactions);
+    let mut expected = vec![
         // Each start has reserved numbers, this one among them.
         queue(A, "orders", NONE, run * RESERVE),
         queue(B, "graveyard", limits, (run + 2) * RESERVE),
-        Recovered::NextQueueId(QueueId(4)),
+    ];
+    expected.extend(transactional(vec![queue(C, "transfers", NONE, run * RESERVE)]));
+    expected.extend([
+        Recovered::NextQueueId(QueueId(if transactions { 5 } else { 4 })),
         entry(A, 2, 4, Some(6), marked.1.map(Blame), (marked.0, 2), None),
         entry(A, 4, 9, Some(6), None, (0, 0), None),
         entry(A, 5, 4, None, None, (0, 0), None),
         entry(B, 0, 4, Some(6), None, (4, 4), Some(overlay())),
-    ];
+    ]);
+    let op = |txn, op| Recovered::BranchOp(Box::new(RecoveredOp { txn, queue: C, op }));
+    let added = |txn, length| {
+        let content = Content::Body(packhorse_model::Resident { buffer: 0, offset: 0, length });
+        op(txn, RecoveredWork::Enqueue { index: 0, head: head(4), content })
+    };
+    let branch = |number, adds, bytes, removes, decided| {
+        let parts = vec![(C, Figures { adds, removes, bytes })];
+        RecoveredBranch {
+            txn: txn(number),
+            xid: xid(number),
+            client: "client".into(),
+            wall_ms: 90,
+            at_ms: 8,
+            parts: if adds > 0 { parts } else { Vec::new() },
+            lost: Vec::new(),
+            volatile: 3 - (adds + removes).max(1),
+            decided,
+        }
+    };
+    let decided = Some(Box::new(heuristic(4, HeuristicOutcome::RolledBack)));
+    let lost = vec![LostPart { queue: A, who: "ann".into(), reason: "stuck".into(), wall_ms: 91 }];
+    let mixed = RecoveredBranch { lost, volatile: 4, ..branch(5, 1, 8, 0, None) };
+    let session = RecoveredSession { session: SESSION, floor: 41, runs: vec![(41, 41)], used_ms: 5 };
+    expected.extend(transactional(vec![
+        entry(C, 0, 9, Some(4), None, (0, 0), None),
+        entry(C, 1, 4, Some(7), None, (0, 0), None),
+        entry(C, 2, 4, Some(7), None, (0, 0), None),
+        entry(C, 3, 4, Some(9), None, (0, 0), None),
+        entry(C, 5, 4, Some(7), None, (0, 0), None),
+        added(txn(2), 8),
+        op(txn(2), RecoveredWork::Acknowledge { sequence: 0, deliveries: 2, attempts: 1 }),
+        added(txn(5), 8),
+        Recovered::Branch(Box::new(branch(2, 1, 8, 1, None))),
+        Recovered::Branch(Box::new(branch(4, 0, 0, 0, decided))),
+        Recovered::Branch(Box::new(mixed)),
+        Recovered::Completed { xid: xid(3), committed: true, at_ms: 6 },
+        Recovered::Session(Box::new(session)),
+    ]));
     assert_eq!(found, expected);
-    for (queue, level, body) in [(A, 4, "body 2"), (A, 9, "body 4"), (B, 4, "body 1")] {
+    let added = if transactions { "ahead 0ahead 1committeddecided" } else { "" };
+    let loads = [(A, 4, "body 2"), (A, 9, "body 4"), (B, 4, "body 1"), (C, 4, added), (C, 9, "")];
+    for (queue, level, body) in loads {
         handle.load(Load { queue, level, from: 0, count: 10, bytes: 1000 });
         sim.settle();
         let mut events = Vec::new();
         handle.poll(&mut events);
         let Some(Event::Loaded(loaded)) = events.pop() else { panic!("a load is answered") };
-        assert_eq!(&loaded.buffer[..], body.as_bytes());
+        // What lies between them may come as well.
+        let bodies = loaded.bodies.iter().map(|b| b.range.expect("it is whole"));
+        let bodies = bodies.flat_map(|(at, length)| &loaded.buffer[at as usize..(at + length) as usize]);
+        assert_eq!(bodies.copied().collect::<Vec<u8>>(), body.as_bytes());
     }
     handle.load_large(LoadLarge { token: 1, id: LARGE, offset: 0, length: 100_000 });
     sim.settle();

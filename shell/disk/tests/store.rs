@@ -464,7 +464,7 @@ fn a_directory_of_another_version_is_refused() {
     bytes[8] = 9;
     std::fs::write(&path, bytes).unwrap();
     let error = DiskStore::open(&options(dir.path()), Arc::new(|_| {})).err().expect("another version");
-    assert!(error.to_string().starts_with("STORE holds format 9, this program reads formats 1 to 3;"), "{error}");
+    assert!(error.to_string().starts_with("STORE holds format 9, this program reads formats 1 to 4;"), "{error}");
     assert_eq!(error.exit_code(), 65);
     std::fs::remove_file(&path).unwrap();
     let error = DiskStore::open(&options(dir.path()), Arc::new(|_| {})).err().expect("no STORE file");

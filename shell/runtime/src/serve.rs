@@ -243,6 +243,9 @@ fn open_store(
     let mut options = OpenOptions::new(&config.data, config.broker.shards, seed);
     options.segment_bytes = config.segment_bytes;
     options.checkpoints = config.checkpoints;
+    // What the store remembers, the home of branches remembers as well.
+    options.remember.branches_ms = config.broker.transactions.remember_ms;
+    options.remember.branches_max = config.broker.transactions.max_remembered;
     let to = Arc::clone(mailboxes);
     let wake = Arc::new(move |shard: ShardId| to[usize::from(shard.0)].wake());
     let data = config.data.display().to_string();
