@@ -87,7 +87,7 @@ impl World {
     }
 
     /// Entries that nobody held and that leave now: moved by an operator, or dropped; each is the oldest that is ready. How many.
-    pub(crate) fn diverted(&mut self, effects: &[Effect], work: u32) -> u32 {
+    pub(crate) fn diverted(&mut self, effects: &[Effect], work: u32, returned: bool) -> u32 {
         self.fresh.clear();
         let mut count = 0;
         let mut moves = 0;
@@ -125,6 +125,16 @@ impl World {
             }
         }
         assert!(count <= work, "work is bounded");
+        let purged = effects.iter().filter(|e| matches!(e, Effect::Purged { .. })).count();
+        let oldest = self.oldest_ready();
+        if returned
+            && purged == self.purges.len()
+            && let Some(mover) = self.moves.get_mut(moves)
+            && oldest.is_none_or(|sequence| sequence >= mover.below)
+        {
+            // What comes later, while its last ones are under way, is none of its.
+            mover.left = 0;
+        }
         count
     }
 
@@ -155,12 +165,16 @@ impl World {
     fn must_drop(&self) -> bool {
         let stay = || self.entries.values().filter(|e| !matches!(e.state, Is::Doomed { .. }));
         let (messages, bytes) = self.most();
-        let too_much = stay().count() as u64 > messages || stay().map(|e| e.length).sum::<u64>() > bytes;
+        let (staged, staged_bytes) = self.staged_in_parts();
+        let too_much =
+            stay().count() as u64 + staged > messages || stay().map(|e| e.length).sum::<u64>() + staged_bytes > bytes;
         self.drops() && !self.stuck() && too_much
     }
 
     pub(crate) fn check_limits(&self) {
-        let (messages, bytes) = (self.entries.len() as u64, self.entries.values().map(|e| e.length).sum::<u64>());
+        let (staged, staged_bytes) = self.staged_in_parts();
+        let messages = self.entries.len() as u64 + staged;
+        let bytes = self.entries.values().map(|e| e.length).sum::<u64>() + staged_bytes;
         let (most_messages, most_bytes) = self.most();
         let full_for = |length: u64| {
             if messages >= most_messages {
@@ -262,10 +276,12 @@ impl World {
 
     /// The first visible entry of the highest level that has one; what is neither visible nor to come is passed.
     fn next_for(&self, browser: &mut Browser) -> Option<u64> {
+        let drawn = self.drawn();
         for level in (0..10u8).rev() {
             let from = &mut browser.from[usize::from(level)];
             for (sequence, entry) in self.entries.range(*from..).filter(|(_, e)| e.level == level) {
                 match entry.state {
+                    _ if *sequence >= drawn => break,
                     Is::Ready => return Some(*sequence),
                     Is::Staged(_) => break,
                     _ => *from = sequence + 1,

@@ -13,9 +13,14 @@ impl World {
         let staged = count(|s| matches!(s, Is::Staged(_)));
         let acquired = count(|s| matches!(s, Is::Acquired(..) | Is::Doomed { scheduled: false, .. }));
         let scheduled = count(|s| matches!(s, Is::Doomed { scheduled: true, .. }));
-        assert_eq!((stats.ready, stats.staged, stats.acquired), (self.ready(), staged, acquired));
+        assert_eq!(
+            (stats.ready, stats.staged, stats.acquired),
+            (self.ready(), staged + self.staged_in_parts().0, acquired)
+        );
         assert_eq!((stats.scheduled, stats.damaged), (scheduled, count(|s| *s == Is::Damaged)));
-        assert_eq!((stats.removing, stats.moving, stats.prepared_in, stats.prepared_out), (0, 0, 0, 0));
+        assert_eq!((stats.removing, stats.moving), (count(|s| *s == Is::Removing), 0));
+        assert_eq!((stats.prepared_in, stats.prepared_out), self.in_doubt());
+        self.check_parts();
         let depth: Vec<&Entry> = self.entries.values().filter(|e| !matches!(e.state, Is::Staged(_))).collect();
         assert_eq!((stats.depth, stats.bytes), (depth.len() as u64, depth.iter().map(|e| e.length).sum()));
         let totals = Totals {
@@ -31,16 +36,17 @@ impl World {
         let consumers = (self.consumers.len() + self.browsers.len()) as u64;
         assert_eq!((stats.consumers, stats.credit), (consumers, self.credit() + browsers));
         self.check_limits();
-        let oldest = self.entries.iter().find(|(_, e)| !matches!(e.state, Is::Staged(_))).map(|(s, _)| 1_000 + s);
+        let first = |level| self.entries.values().find(|e| e.level == level && !matches!(e.state, Is::Staged(_)));
+        let oldest = (0..10).filter_map(first).map(|e| e.arrived).min();
         assert_eq!(stats.oldest_arrived_ms, oldest);
         for (id, browser) in &self.browsers {
-            let quiet = self.leaving.is_empty() && (self.ready() == 0 || browser.quiet);
+            let quiet = self.leaving.is_empty() && self.ending.is_empty() && (self.ready() == 0 || browser.quiet);
             assert_eq!(self.queue.quiet_for(ConsumerId(*id)), quiet, "quiet for the browser {id}");
             assert_eq!(self.queue.credit_of(ConsumerId(*id)), browser.credit());
         }
         for id in self.consumers.keys().copied().chain([u64::MAX]) {
             let nothing = if self.consumers.contains_key(&id) { self.candidate(id).is_none() } else { true };
-            let quiet = self.leaving.is_empty() && nothing;
+            let quiet = self.leaving.is_empty() && self.ending.is_empty() && nothing;
             assert_eq!(self.queue.quiet_for(ConsumerId(id)), quiet, "quiet for {id}");
         }
         let staged = self.entries.values().filter_map(|e| match e.state {
@@ -68,6 +74,7 @@ impl World {
 
     /// Lets everything come to rest: all durable, all loaded, one consumer with all credit takes what is left.
     pub(crate) fn come_to_rest(&mut self) {
+        self.end_all_parts();
         let id = self.next_consumer;
         self.consumers.insert(id, Consumer { limit: 1_000, ..Consumer::default() });
         self.handle(Input::Subscribe { consumer: ConsumerId(id), pre_settled: false });
@@ -84,7 +91,8 @@ impl World {
             if !self.probation.is_empty() {
                 self.now_us = self.now_us.max(self.until_us);
             }
-            if self.ready() == 0 && self.durable == self.ticket - 1 && self.leaving.is_empty() {
+            if self.ready() == 0 && self.durable == self.ticket - 1 && self.leaving.is_empty() && self.ending.is_empty()
+            {
                 break;
             }
         }

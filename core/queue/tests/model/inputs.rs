@@ -37,6 +37,10 @@ impl World {
             moves: VecDeque::new(),
             fresh: BTreeSet::new(),
             browsers: BTreeMap::new(),
+            parts: BTreeMap::new(),
+            next_txn: 0,
+            dead: BTreeMap::new(),
+            ending: VecDeque::new(),
             batch: Batch::default(),
             out: Vec::new(),
             expected: Expected::default(),
@@ -87,7 +91,7 @@ impl World {
     /// One turn: an input, a dispatch, and the batch handed over.
     pub(crate) fn step(&mut self, choice: u32) {
         let [what, a, b, c] = choice.to_le_bytes().map(u32::from);
-        self.input(what % 27, a, b);
+        self.input(what % 35, a, b);
         assert!(!self.out.iter().any(|e| matches!(e, Effect::Deliver(_))), "only dispatch delivers");
         self.dispatch([1, 2, 5, 1000, 1000, 1000][c as usize % 6]);
         self.still_waiting();
@@ -153,6 +157,7 @@ impl World {
             23 | 24 => self.browse(a, b),
             25 => self.browser_credit(a, b),
             26 => self.other_limits(a, b),
+            27.. => self.transact(what - 27, a, b),
             _ => {}
         }
     }
@@ -208,6 +213,7 @@ impl World {
             state,
             buffer: self.buffer,
             length,
+            arrived: 1_000 + sequence,
             deliveries: 0,
             attempts: 0,
             held: None,
@@ -235,12 +241,13 @@ impl World {
             assert_eq!(spilled.is_some(), wanted, "only what lives and is in memory only is spilled");
             assert_eq!(self.queue.spill(entry.level, *sequence, entry.buffer), None, "once");
             let Some((head, place)) = spilled else { continue };
-            assert_eq!((head.arrived_ms, u64::from(place.length)), (1_000 + sequence, entry.length));
+            assert_eq!((head.arrived_ms, u64::from(place.length)), (entry.arrived, entry.length));
             let content = Stored::Body(Body { piece: 0, offset: 0, length: place.length });
             self.batch.push(Op::Enqueue { queue: ID, sequence: *sequence, head, content, volatile: true });
             self.expected.enqueued.push((*sequence, true));
             entry.stored = true;
         }
+        self.spill_ending(oldest);
         for gone in &self.keys {
             if !self.entries.contains_key(&gone.sequence) {
                 assert_eq!(self.queue.spill(gone.level, gone.sequence, 1), None, "what is gone is not spilled");
@@ -307,6 +314,7 @@ impl World {
         }
         let up_to = Ticket(self.durable);
         self.handle(Input::Durable { up_to });
+        self.answers();
     }
 
     pub(crate) fn resident(&self, entry: &Entry) -> bool {

@@ -5,6 +5,7 @@ mod admin;
 mod check;
 mod inputs;
 mod outcomes;
+mod parts;
 mod turn;
 
 use admin::{Browser, Mover};
@@ -15,6 +16,7 @@ use packhorse_model::{
 };
 use packhorse_queue::{Answer, ConsumerId, DeliveryKey, Effect, Enqueue, Input, Limit, Queue, Relocation, Turn};
 use packhorse_store::{Batch, Blame, Body, Load, Loaded, LoadedBody, Op, PASSED, RecoveredEntry, Stored, Ticket};
+use parts::{Ending, Part};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -49,6 +51,8 @@ enum Is {
         scheduled: bool,
         retry: Option<u64>,
     },
+    /// Acknowledged in a transaction.
+    Removing,
     Damaged,
 }
 
@@ -61,6 +65,7 @@ struct Entry {
     state: Is,
     buffer: u64,
     length: u64,
+    arrived: u64,
     deliveries: u32,
     attempts: u32,
     /// Not given before this ticket is durable.
@@ -167,6 +172,11 @@ struct World {
     /// Offers of this dispatch for what nobody held.
     fresh: BTreeSet<DeliveryKey>,
     browsers: BTreeMap<u64, Browser>,
+    parts: BTreeMap<u64, Part>,
+    next_txn: u64,
+    /// Transactions of which so many operations are to be dropped when they come.
+    dead: BTreeMap<u64, u64>,
+    ending: VecDeque<Ending>,
     batch: Batch,
     out: Vec<Effect>,
     expected: Expected,

@@ -38,9 +38,14 @@ impl World {
             assert!(more, "what is not back yet is more work");
             assert!(!self.out.iter().any(|e| matches!(e, Effect::Deliver(_))), "nothing goes before all is back");
         }
+        let returned = returned && self.end_parts(&mut work);
+        if !returned {
+            assert!(more, "what is not done yet is more work");
+            assert!(!self.out.iter().any(|e| matches!(e, Effect::Deliver(_))), "nobody sees half of a transaction");
+        }
         let work = self.purge(returned, work);
         let effects = std::mem::take(&mut self.out);
-        let diverted = self.diverted(&effects, work);
+        let diverted = self.diverted(&effects, work, returned);
         if returned {
             self.browsed(&effects, work - diverted);
         }
@@ -172,7 +177,7 @@ impl World {
         for sequence in &self.expected.acknowledged {
             assert!(told.remove(sequence), "an acknowledgement is told to the store");
         }
-        assert!(returned || told.is_empty(), "a purge waits for what comes back");
+        assert!(returned || told.is_empty(), "a purge waits for what comes back, and for transactions");
         let mut told = told.into_iter().peekable();
         let mut purged: Vec<u64> = Vec::new();
         let done = self.out.iter().filter(|e| matches!(e, Effect::Purged { .. })).count();

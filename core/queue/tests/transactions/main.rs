@@ -1,6 +1,7 @@
 //! Transactions in one queue: what is seen of them, what comes back and where, and what survives a crash.
 
 mod limits;
+mod random;
 #[expect(dead_code, reason = "other tests use the rest of it")]
 #[path = "../rig/mod.rs"]
 mod rig;

@@ -1,0 +1,370 @@
+//! Transactions: the naive rules.
+
+use super::*;
+use packhorse_model::{Purpose, Resolution, ShardId, TxnId};
+use packhorse_store::{Numbers, TxnOp};
+
+#[derive(Debug)]
+struct Add {
+    head: Head,
+    length: u64,
+    /// Where its body is once it is in the ring.
+    buffer: u64,
+    /// Its body was spilled.
+    stored: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Part {
+    adds: Vec<Add>,
+    removes: Vec<u64>,
+    /// What the record must be told.
+    ops: Vec<TxnOp>,
+    /// Operations that have come.
+    came: u64,
+    /// Operations in all and why the home wants to know, until it is answered.
+    asked: Option<(u64, Purpose)>,
+    answered: Option<Purpose>,
+    prepared: bool,
+    first: Option<u64>,
+    /// The answer waits for this ticket.
+    until: Option<u64>,
+}
+
+impl Part {
+    fn takes_operations(&self) -> bool {
+        match self.asked {
+            Some((operations, _)) => self.came < operations,
+            None => self.answered.is_none() && !self.prepared,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Ending {
+    part: Part,
+    commit: bool,
+    done: usize,
+}
+
+fn id(number: u64) -> TxnId {
+    TxnId { run: 1, number, home: ShardId(0) }
+}
+
+impl World {
+    pub(crate) fn transact(&mut self, what: u32, a: u32, b: u32) {
+        match what {
+            0 | 1 => {
+                let number = self.open_part(a);
+                self.stage_add(number, b);
+            }
+            2 | 3 => {
+                let number = self.open_part(b);
+                self.stage_remove(number, a);
+            }
+            4 => {
+                // One that has been missing, perhaps for a rollback that was ahead of it.
+                if let Some((number, missing)) = nth(self.dead.iter().map(|(n, m)| (*n, *m)).collect(), a) {
+                    if missing == 1 {
+                        self.dead.remove(&number);
+                    } else {
+                        self.dead.insert(number, missing - 1);
+                    }
+                    let key = self.keys.first().copied();
+                    match key.filter(|_| b.is_multiple_of(2)) {
+                        Some(key) => {
+                            let answer = self.handle(Input::StageAcknowledge { txn: id(number), key });
+                            assert_eq!(answer, Answer::Settled(false), "it is dropped");
+                        }
+                        None => drop(self.handle(Input::StageRefused { txn: id(number) })),
+                    }
+                } else {
+                    let number = self.open_part(a);
+                    self.parts.get_mut(&number).unwrap().came += 1;
+                    self.handle(Input::StageRefused { txn: id(number) });
+                }
+            }
+            5 | 6 => self.go_on(a, b),
+            _ => {
+                if let Some(number) = nth(self.parts.keys().copied().collect(), a) {
+                    self.end_part(number, Resolution::Rollback);
+                }
+            }
+        }
+        self.answers();
+    }
+
+    /// One that takes operations, perhaps a new one.
+    fn open_part(&mut self, pick: u32) -> u64 {
+        let open: Vec<u64> = self.parts.iter().filter(|(_, p)| p.takes_operations()).map(|(n, _)| *n).collect();
+        match open.get(pick as usize % 3) {
+            Some(number) => *number,
+            None => {
+                self.next_txn += 1;
+                self.parts.insert(self.next_txn, Part::default());
+                self.next_txn
+            }
+        }
+    }
+
+    fn stage_add(&mut self, number: u64, b: u32) {
+        let persistent = !self.unstored || !b.is_multiple_of(3);
+        let head = self.head([4, 4, 9][b as usize % 3], persistent);
+        let length = b % 32;
+        let part = self.parts.get_mut(&number).unwrap();
+        let index = part.adds.len() as u32;
+        let body = Body { piece: index, offset: 0, length };
+        if persistent {
+            part.ops.push(TxnOp::Enqueue { index, head, content: Stored::Body(body) });
+        }
+        part.adds.push(Add { head, length: u64::from(length), buffer: 0, stored: persistent });
+        part.came += 1;
+        let content = Content::Body(Resident { buffer: u64::from(index), offset: 0, length });
+        self.handle(Input::StageEnqueue { txn: id(number), head, content });
+    }
+
+    fn stage_remove(&mut self, number: u64, a: u32) {
+        let acquired = self.entries.values().filter_map(|e| match e.state {
+            Is::Acquired(_, key) => Some(key),
+            _ => None,
+        });
+        let late = a.is_multiple_of(5).then(|| nth(self.keys.clone(), a)).flatten();
+        let Some(key) = late.or_else(|| nth(acquired.collect(), a)) else { return };
+        let part = self.parts.get_mut(&number).unwrap();
+        part.came += 1;
+        let held_by = self.entries.get(&key.sequence).and_then(|e| match e.state {
+            Is::Acquired(consumer, now) if now == key => Some(consumer),
+            _ => None,
+        });
+        if let Some(consumer) = held_by {
+            let entry = self.entries.get_mut(&key.sequence).unwrap();
+            entry.state = Is::Removing;
+            part.removes.push(key.sequence);
+            if entry.persistent {
+                let (deliveries, attempts) = (entry.deliveries + 1, entry.attempts + 1);
+                part.ops.push(TxnOp::Acknowledge { sequence: key.sequence, deliveries, attempts });
+            }
+            self.let_go(consumer, key.sequence);
+        }
+        let answer = self.handle(Input::StageAcknowledge { txn: id(number), key });
+        assert_eq!(answer, Answer::Settled(held_by.is_some()), "only who holds it removes it, once");
+    }
+
+    /// The next step of some transaction.
+    fn go_on(&mut self, a: u32, b: u32) {
+        let Some(number) = nth(self.parts.keys().copied().collect(), a) else { return };
+        let part = self.parts.get_mut(&number).unwrap();
+        let purpose = match (part.asked, part.answered) {
+            (Some(_), _) => return,
+            (None, Some(Purpose::Prepare)) => return self.end_part(number, Resolution::Prepared),
+            (None, Some(_)) => return self.end_part(number, Resolution::Commit),
+            (None, None) if part.prepared => Purpose::Decide,
+            (None, None) if b.is_multiple_of(2) => Purpose::Commit,
+            (None, None) => Purpose::Prepare,
+        };
+        let missing = if part.prepared { 0 } else { u64::from(b / 2 % 4).saturating_sub(2) };
+        let operations = part.came + missing;
+        part.asked = Some((operations, purpose));
+        self.handle(Input::Gather { txn: id(number), operations, purpose });
+    }
+
+    /// What homes were told in this turn is what they must be told, and when.
+    pub(crate) fn answers(&mut self) {
+        for part in self.parts.values_mut() {
+            let Some((operations, purpose)) = part.asked else { continue };
+            if part.came >= operations && purpose != Purpose::Prepare && part.first.is_none() && !part.adds.is_empty() {
+                part.first = Some(self.next);
+                self.next += part.adds.len() as u64;
+                let ticket = self.reserving.map_or(self.ticket, |(ticket, _)| ticket);
+                part.until = (self.next > self.reserved).then_some(ticket);
+            }
+        }
+        let mut expected = BTreeSet::new();
+        for (number, part) in &mut self.parts {
+            if let Some((operations, purpose)) = part.asked
+                && part.came >= operations
+                && part.until.is_none_or(|ticket| ticket <= self.durable)
+            {
+                (part.asked, part.answered) = (None, Some(purpose));
+                expected.insert(*number);
+            }
+        }
+        for effect in std::mem::take(&mut self.out) {
+            let Effect::Gathered(gathered) = effect else {
+                self.out.push(effect);
+                continue;
+            };
+            let number = gathered.txn.number;
+            assert!(expected.remove(&number), "{number} was not asked for, or not all has come");
+            let part = &self.parts[&number];
+            let numbers = part.first.map(|first| Numbers { first, count: part.adds.len() as u32 });
+            let decide = part.answered == Some(Purpose::Decide);
+            assert_eq!(gathered.part.ops, if decide { Vec::new() } else { part.ops.clone() });
+            assert_eq!((gathered.part.numbers, gathered.part.ahead), (numbers, packhorse_store::Ahead::default()));
+            let volatile = (part.adds.len() + part.removes.len() - part.ops.len()) as u64;
+            assert_eq!((gathered.persistent, gathered.volatile), (!part.ops.is_empty(), volatile));
+        }
+        assert!(expected.is_empty(), "{expected:?} were to be answered");
+    }
+
+    fn end_part(&mut self, number: u64, resolution: Resolution) {
+        let part = self.parts.get_mut(&number).unwrap();
+        let operations = part.asked.map_or(part.came, |(operations, _)| operations.max(part.came));
+        let mut buffers = Vec::new();
+        let persistent = |add: &Add| add.head.persistent();
+        for add in part.adds.iter_mut().filter(|add| add.buffer == 0) {
+            if resolution == Resolution::Commit || resolution == Resolution::Prepared && persistent(add) {
+                add.buffer = self.buffer;
+                buffers.push(self.buffer);
+                self.buffer += 1;
+            }
+        }
+        if resolution == Resolution::Prepared {
+            (part.prepared, part.answered) = (true, None);
+        } else {
+            let part = self.parts.remove(&number).unwrap();
+            if operations > part.came {
+                self.dead.insert(number, operations - part.came);
+            }
+            self.ending.push_back(Ending { part, commit: resolution == Resolution::Commit, done: 0 });
+        }
+        self.handle(Input::Apply { txn: id(number), operations, resolution, buffers: &buffers });
+    }
+
+    /// Ends of transactions, each step at the price of one; false: there are more steps.
+    pub(crate) fn end_parts(&mut self, work: &mut u32) -> bool {
+        while let Some(Ending { part, commit, done }) = self.ending.front_mut() {
+            let (first, commit, at) = (part.first, *commit, *done);
+            let waits =
+                |(s, e): (&u64, &Entry)| matches!(e.state, Is::Staged(Some(_))) && first.is_some_and(|f| *s < f);
+            if commit && self.entries.iter().any(waits) {
+                return true;
+            }
+            if at == part.adds.len() + part.removes.len() {
+                self.ending.pop_front();
+                continue;
+            }
+            if *work == 0 {
+                return false;
+            }
+            *work -= 1;
+            *done += 1;
+            match part.adds.get(at) {
+                Some(add) if commit => {
+                    let sequence = first.expect("numbers were drawn") + at as u64;
+                    let Add { head, length, buffer, stored } = *add;
+                    self.add(sequence, head.level(), head.persistent(), Is::Ready, length);
+                    let entry = self.entries.get_mut(&sequence).unwrap();
+                    (entry.arrived, entry.buffer, entry.stored) = (head.arrived_ms, buffer, stored);
+                }
+                Some(_) => {}
+                None => {
+                    let (sequence, prepared) = (part.removes[at - part.adds.len()], part.prepared);
+                    self.end_remove(sequence, commit, prepared);
+                }
+            }
+        }
+        true
+    }
+
+    fn end_remove(&mut self, sequence: u64, commit: bool, prepared: bool) {
+        let entry = self.entries.get_mut(&sequence).expect("what is being removed is there");
+        assert_eq!(entry.state, Is::Removing);
+        if commit {
+            let gone = self.entries.remove(&sequence).unwrap();
+            self.totals.acknowledged += 1;
+            if gone.stored && !gone.persistent {
+                self.expected.acknowledged.insert(sequence);
+            }
+            return;
+        }
+        if entry.attempts + 1 >= LIMIT && !self.dead_letters {
+            let offer = self.out.iter().find_map(|effect| match effect {
+                Effect::Relocate(offer) if offer.key.sequence == sequence => Some(offer.key),
+                _ => None,
+            });
+            let key = offer.expect("one attempt too many sends it on");
+            entry.state = Is::Doomed { key, scheduled: true, retry: None };
+            self.expected.offers.push((sequence, Reason::DeliveryLimit, entry.deliveries + 1));
+            return;
+        }
+        entry.state = Is::Ready;
+        (entry.deliveries, entry.attempts, entry.suspect) = (entry.deliveries + 1, entry.attempts + 1, None);
+        // The record that decides a prepared one says it.
+        if entry.persistent && !prepared {
+            entry.held = Some(self.ticket);
+            let redelivered = (sequence, entry.deliveries, entry.attempts, entry.overlay.is_some());
+            self.expected.redelivered.push(redelivered);
+        }
+    }
+
+    /// What is added and not in the queue yet, with whether it is prepared.
+    fn staged_adds(&self) -> impl Iterator<Item = (&Add, bool)> {
+        let open = self.parts.values().flat_map(|p| p.adds.iter().map(|add| (add, p.prepared)));
+        let ending = self.ending.iter().flat_map(|e| e.part.adds.iter().skip(e.done).map(|add| (add, e.part.prepared)));
+        open.chain(ending)
+    }
+
+    /// Messages staged in transactions, and their bytes.
+    pub(crate) fn staged_in_parts(&self) -> (u64, u64) {
+        (self.staged_adds().count() as u64, self.staged_adds().map(|(add, _)| add.length).sum())
+    }
+
+    /// Messages added and removed by what is prepared.
+    pub(crate) fn in_doubt(&self) -> (u64, u64) {
+        let removes = self.parts.values().filter(|p| p.prepared).map(|p| p.removes.len());
+        let ending = self.ending.iter().filter(|e| e.part.prepared);
+        let ending = ending.map(|e| e.part.removes.len() - e.done.saturating_sub(e.part.adds.len()));
+        (
+            self.staged_adds().filter(|(_, prepared)| *prepared).count() as u64,
+            removes.chain(ending).sum::<usize>() as u64,
+        )
+    }
+
+    pub(crate) fn check_parts(&self) {
+        let all: Vec<TxnId> =
+            self.parts.iter().filter(|(_, p)| p.came > 0 || p.asked.is_some()).map(|(n, _)| id(*n)).collect();
+        let told: Vec<TxnId> = self.queue.transactions().collect();
+        assert!(all.iter().all(|txn| told.contains(txn)));
+        let prepared: Vec<TxnId> = self.parts.iter().filter(|(_, p)| p.prepared).map(|(n, _)| id(*n)).collect();
+        assert_eq!(
+            (self.queue.prepared().collect::<Vec<_>>(), self.queue.in_doubt()),
+            (prepared.clone(), !prepared.is_empty())
+        );
+    }
+
+    /// The lowest number that may still come before others.
+    pub(crate) fn drawn(&self) -> u64 {
+        let ending = self.ending.iter().filter_map(|e| e.part.first);
+        self.parts.values().filter_map(|p| p.first).chain(ending).min().unwrap_or(u64::MAX)
+    }
+
+    /// Bodies of what is committed and not in its list yet, when their buffers go.
+    pub(crate) fn spill_ending(&mut self, oldest: u64) {
+        for Ending { part, commit, done } in &mut self.ending {
+            let Some(first) = part.first.filter(|_| *commit) else { continue };
+            for (sequence, add) in (first..).zip(&mut part.adds).skip(*done) {
+                let level = add.head.level();
+                assert_eq!(self.queue.spill(level, sequence, add.buffer + 1), None, "it is in another buffer");
+                if add.buffer >= oldest {
+                    continue;
+                }
+                let spilled = self.queue.spill(level, sequence, add.buffer);
+                assert_eq!(spilled.is_some(), !add.stored, "what is in memory only is spilled");
+                let Some((head, place)) = spilled else { continue };
+                assert_eq!((head, u64::from(place.length)), (add.head, add.length));
+                let content = Stored::Body(Body { piece: 0, offset: 0, length: place.length });
+                self.batch.push(Op::Enqueue { queue: ID, sequence, head, content, volatile: true });
+                self.expected.enqueued.push((sequence, true));
+                add.stored = true;
+            }
+        }
+    }
+
+    /// All are undone.
+    pub(crate) fn end_all_parts(&mut self) {
+        for number in self.parts.keys().copied().collect::<Vec<_>>() {
+            self.end_part(number, Resolution::Rollback);
+        }
+    }
+}
