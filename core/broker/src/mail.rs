@@ -144,6 +144,16 @@ impl TxnAnswer {
     }
 }
 
+/// What nobody is there to hear: tests without connections look at it.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) enum Unheard {
+    /// To a link, with the body that it would have found in the ring.
+    Link(LinkRef, Answer, Option<Bytes>),
+    /// To a control.
+    Txn(TxnAnswer),
+}
+
 /// One message for one consumer.
 #[derive(Debug)]
 pub(crate) struct Deliver {

@@ -148,6 +148,8 @@ pub(crate) struct Queues {
     pub(crate) changed: Vec<QueueId>,
     pub(crate) out: Vec<Effect>,
     effects: Vec<queue::Effect>,
+    #[cfg(test)]
+    pub(crate) unheard: Vec<crate::mail::Unheard>,
 }
 
 impl Queues {
@@ -208,6 +210,8 @@ impl Queues {
             changed: Vec::new(),
             out: Vec::new(),
             effects: Vec::new(),
+            #[cfg(test)]
+            unheard: Vec::new(),
             config,
             shard,
         }

@@ -86,6 +86,12 @@ impl Ring {
         self.bytes + self.pinned
     }
 
+    /// Bytes held elsewhere.
+    #[cfg(test)]
+    pub(crate) fn pinned(&self) -> u64 {
+        self.pinned
+    }
+
     /// So many more bytes are held elsewhere.
     pub(crate) fn pin(&mut self, bytes: u64) {
         self.pinned += bytes;

@@ -61,7 +61,7 @@ struct Held {
 
 /// See the module.
 pub struct Shard<S> {
-    queues: Queues,
+    pub(crate) queues: Queues,
     store: S,
     connections: slab::Slab<Held>,
     places: Map<ConnectionId, u32>,
@@ -242,7 +242,7 @@ impl<S: Store> Shard<S> {
             }
             Body::InDoubt { id, queue, txns, command } => self.queues.on_in_doubt(id, queue, &txns, command),
             Body::TxnAnswer(answer) => self.queues.txn_answers.push(answer),
-            Body::Session(input) => self.queues.to_sessions(*input),
+            Body::Session(input) => self.queues.tell_sessions(*input),
             Body::CloseOthers { session, but } => self.queues.taken_over.push((session, but)),
             Body::OthersClosed { but } => self.queues.others_closed(but),
             Body::Stolen { by, from } => {
@@ -302,6 +302,19 @@ impl<S: Store> Shard<S> {
                 return;
             }
             for (to, answer) in answers.drain(..) {
+                #[cfg(test)]
+                if !self.places.contains_key(&to.connection) {
+                    let body = match &answer {
+                        Answer::Deliver(crate::mail::Deliver {
+                            body: None,
+                            content: packhorse_model::Content::Body(place),
+                            ..
+                        }) => self.queues.ring.get(*place),
+                        _ => None,
+                    };
+                    self.queues.unheard.push(crate::mail::Unheard::Link(to, answer, body));
+                    continue;
+                }
                 let subscribed = match &answer {
                     Answer::Subscribed { queue, consumer } => Some((*queue, *consumer)),
                     _ => None,
@@ -339,6 +352,11 @@ impl<S: Store> Shard<S> {
 
     /// Tells a connection what became of a question or of work in a transaction.
     fn txn_answer(&mut self, answer: TxnAnswer) {
+        #[cfg(test)]
+        if !self.places.contains_key(&answer.control().connection) {
+            self.queues.unheard.push(crate::mail::Unheard::Txn(answer));
+            return;
+        }
         self.with(answer.control().connection, |c, queues| match answer {
             TxnAnswer::Reply { to, reply } => c.on_txn_reply(queues, to.question, to.control.number, reply),
             TxnAnswer::Refused { control, txn, why } => c.on_txn_refused(queues, control.number, txn, why),

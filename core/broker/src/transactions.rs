@@ -6,6 +6,10 @@
 
 mod operators;
 mod records;
+#[cfg(test)]
+mod rig;
+#[cfg(test)]
+mod tests;
 
 use crate::Config;
 use crate::admin::{Alarm, TxFigures};
@@ -94,7 +98,7 @@ impl Queues {
                 }
                 self.home(Input::ControlLost { control });
             }
-            input => self.to_home(input),
+            input => self.tell_home(input),
         }
     }
 
@@ -146,12 +150,12 @@ impl Queues {
 
     /// Asks what became of a commit. Answered by `Connection::on_tx_status`, when all other connections of its session are closed.
     pub(crate) fn tx_status(&mut self, to: ReplyTo, token: Token) {
-        self.to_sessions(SessionInput::Status { to, token });
+        self.tell_sessions(SessionInput::Status { to, token });
     }
 
     /// A connection names its client's session, and the number that the session's next commit will have.
     pub(crate) fn open_session(&mut self, session: ClientSession, next: u64) {
-        self.to_sessions(SessionInput::Open { session, next });
+        self.tell_sessions(SessionInput::Open { session, next });
     }
 
     /// Tells the home of work. An error: it was refused, and the queue is not to get it.
@@ -200,7 +204,7 @@ impl Queues {
     }
 
     /// To the home of what the input is about.
-    pub(crate) fn to_home(&mut self, input: Input<TxnPart>) {
+    pub(crate) fn tell_home(&mut self, input: Input<TxnPart>) {
         let home = match &input {
             Input::Discharge { txn, .. }
             | Input::Failed { txn, .. }
@@ -276,7 +280,7 @@ impl Queues {
     pub(crate) fn recovered_transaction(&mut self, recovered: packhorse_store::Recovered) {
         match records::recovered(recovered) {
             Some(records::Recovered::ForHome(recovered)) => self.home(Input::Recovered(Box::new(recovered))),
-            Some(records::Recovered::ForSessions(input)) => self.to_sessions(input),
+            Some(records::Recovered::ForSessions(input)) => self.tell_sessions(input),
             None => {}
         }
     }
@@ -307,10 +311,10 @@ impl Queues {
                     }
                 }
                 Effect::Admit { txn, session, counter } => {
-                    self.to_sessions(SessionInput::Admit { txn, session, counter });
+                    self.tell_sessions(SessionInput::Admit { txn, session, counter });
                 }
                 Effect::Ended { session, counter, committed } => {
-                    self.to_sessions(SessionInput::Ended { session, counter, committed });
+                    self.tell_sessions(SessionInput::Ended { session, counter, committed });
                 }
                 Effect::Write(record) => {
                     self.transactions.written = self.ticket;
@@ -357,7 +361,7 @@ impl Queues {
     // ---- client sessions ----
 
     /// To the table of client sessions.
-    pub(crate) fn to_sessions(&mut self, input: SessionInput) {
+    pub(crate) fn tell_sessions(&mut self, input: SessionInput) {
         if self.shard != REGISTRY {
             self.mail(REGISTRY, Body::Session(Box::new(input)));
             return;
@@ -367,7 +371,7 @@ impl Queues {
         self.transactions.sessions.handle(input, broker_ms, &mut effects);
         for effect in effects {
             match effect {
-                SessionEffect::Admitted { txn, granted } => self.to_home(Input::Admitted { txn, granted }),
+                SessionEffect::Admitted { txn, granted } => self.tell_home(Input::Admitted { txn, granted }),
                 SessionEffect::CloseOthers { session, but } => {
                     let asking = Asking { shards: self.config.shards, status: None };
                     self.transactions.asking.insert(but, asking);

@@ -63,14 +63,14 @@ impl Queues {
     pub(crate) fn on_stage_enqueue(&mut self, id: QueueId, txn: TxnId, head: Head, payload: Payload<'_>) {
         let Some(slot) = self.slot(id) else {
             self.discard(&payload);
-            self.to_home(Input::Failed { txn, cause: Cause::QueueGone });
+            self.tell_home(Input::Failed { txn, cause: Cause::QueueGone });
             return;
         };
         let queue = &self.held[slot as usize].queue;
         if queue.limited() && queue.refuses(payload.length()).is_some() {
             self.discard(&payload);
             self.tell(slot, queue::Input::StageRefused { txn });
-            self.to_home(Input::Failed { txn, cause: Cause::Full });
+            self.tell_home(Input::Failed { txn, cause: Cause::Full });
             return;
         }
         let pieces = &mut self.staged.parts.entry((id, txn)).or_default().pieces;
@@ -101,7 +101,7 @@ impl Queues {
             Some(_) => Cause::Stale,
             None => Cause::QueueGone,
         };
-        self.to_home(Input::Failed { txn, cause });
+        self.tell_home(Input::Failed { txn, cause });
     }
 
     /// The home of a transaction asks for its part in a queue of this shard.
@@ -111,7 +111,7 @@ impl Queues {
                 self.staged.parts.entry((id, txn)).or_default().stage = Stage::Asked;
                 self.tell(slot, queue::Input::Gather { txn, operations, purpose });
             }
-            None => self.to_home(Input::Gathered { txn, queue: id, answer: Gathered::Gone }),
+            None => self.tell_home(Input::Gathered { txn, queue: id, answer: Gathered::Gone }),
         }
     }
 
@@ -124,7 +124,7 @@ impl Queues {
         kept.first = part.numbers.map(|numbers| numbers.first).or(kept.first);
         part.pieces = kept.pieces.share(&mut part.ops);
         let answer = Gathered::Ready { part, persistent, volatile };
-        self.to_home(Input::Gathered { txn, queue: id, answer });
+        self.tell_home(Input::Gathered { txn, queue: id, answer });
     }
 
     /// Operations of a part go ahead of its record.
@@ -184,7 +184,7 @@ impl Queues {
         for (txn, stage) in parts {
             self.staged.take(id, txn, &mut self.ring);
             if stage == Stage::Asked {
-                self.to_home(Input::Gathered { txn, queue: id, answer: Gathered::Gone });
+                self.tell_home(Input::Gathered { txn, queue: id, answer: Gathered::Gone });
             }
         }
     }
