@@ -1,7 +1,7 @@
 //! Transactions over queues of one and two shards, without connections.
 
 use super::rig::{Rig, xid};
-use crate::{By, Command, Config, Level, QueuePatch, Refusal, Reply, TransactionConfig, TxAct, TxContents, TxState};
+use crate::{By, Command, Config, Level, QueuePatch, Refusal, Reply, TransactionConfig, TxAct, TxState};
 use packhorse_model::{ClientSession, OnFull, QueueId, QueueLimits, ShardId, Token};
 use packhorse_store::Store;
 use packhorse_txn::state::Verb;
@@ -390,7 +390,9 @@ fn a_queue_with_work_in_doubt_is_deleted_only_with_a_name_and_a_reason() {
         match rig.ask(Command::TxShow { xid: xid("x") }) {
             Reply::Transaction(report) => {
                 assert_eq!(report.view.state, TxState::Prepared);
-                assert_eq!(report.lost.iter().map(|lost| &lost.by).collect::<Vec<_>>(), [&by()]);
+                assert_eq!(report.lost.len(), 1);
+                let By { who, reason } = &report.lost[0].by;
+                assert!(who == "ann" && reason.contains("the manager is gone"), "{reason}");
             }
             other => panic!("{other:?}"),
         }
@@ -431,14 +433,21 @@ fn a_queue_is_deleted_behind_the_record_of_a_commit_with_work_in_it() {
 }
 
 #[test]
-fn a_purge_leaves_what_is_prepared() {
+fn a_queue_with_work_in_doubt_is_purged_only_with_a_name_and_a_reason() {
     each(|rig, at| {
         let control = rig.control(at);
-        let (a, _) = prepared(rig, control, "x");
-        assert!(matches!(rig.ask(Command::QueuePurge { name: "a".into() }), Reply::Purged { messages: 2 }));
-        assert_eq!(counts(rig, "a"), (1, 0, 1, 1));
-        assert_eq!(rig.code(control, &xid("x"), Verb::Rollback), Code::Ok);
-        assert_eq!(rig.texts(a), ["old"]);
+        let (a, b) = prepared(rig, control, "x");
+        let purge = |by| Command::QueuePurge { name: "a".into(), by };
+        assert_eq!(refusal(rig.ask(purge(None))).code, "queue-in-doubt");
+        assert_eq!(counts(rig, "a"), (3, 2, 1, 1));
+        assert_eq!(rig.ask(purge(Some(by()))), Reply::Purged { messages: 3 });
+        assert_eq!(counts(rig, "a"), (0, 0, 0, 0));
+        rig.crash(1);
+        assert_eq!(counts(rig, "a"), (0, 0, 0, 0));
+        let control = rig.control(at);
+        assert_eq!(rig.code(control, &xid("x"), Verb::Commit), Code::HeuristicMixed);
+        assert!(rig.texts(a).is_empty());
+        assert_eq!(rig.texts(b), ["new"]);
     });
 }
 
@@ -460,18 +469,12 @@ fn operators_see_and_decide_what_is_in_doubt() {
         let txn = doubtful.transactions[0].view.txn;
         let names: Vec<_> = doubtful.transactions[0].parts.iter().map(|part| part.name.clone().unwrap()).collect();
         assert_eq!(names, ["a", "b"]);
-        let mut after = None;
-        let mut seen = TxContents::default();
+        let mut seen = Vec::new();
         loop {
-            match rig.ask(Command::TxPart { txn, queue: a, after, limit: 1 }) {
+            let from = seen.len() as u64;
+            match rig.ask(Command::TxPart { txn, queue: a, from, limit: 1 }) {
                 Reply::TxContents(contents) => {
-                    after = contents
-                        .removes
-                        .last()
-                        .map(|remove| crate::TxCursor::Remove(remove.sequence))
-                        .or(contents.adds.last().map(|add| crate::TxCursor::Add(add.index)));
-                    seen.adds.extend(contents.adds);
-                    seen.removes.extend(contents.removes);
+                    seen.extend(contents.messages);
                     if !contents.more {
                         break;
                     }
@@ -479,13 +482,13 @@ fn operators_see_and_decide_what_is_in_doubt() {
                 other => panic!("{other:?}"),
             }
         }
-        assert_eq!((seen.adds.len(), seen.removes.len()), (1, 1));
-        assert_eq!((seen.adds[0].length, seen.removes[0].length), (3, 3));
+        let seen: Vec<_> = seen.iter().map(|message| (message.removes.is_some(), message.length)).collect();
+        assert_eq!(seen, [(false, 3), (true, 3)]);
         let nobody = By { who: " ".into(), reason: "x".into() };
         let refused = rig.ask(Command::TxDecide { xid: xid("x"), act: TxAct::Commit, by: nobody });
         assert_eq!(refusal(refused).code, "reason-missing");
-        assert_eq!(refusal(decide(rig, "z", TxAct::Commit)).code, "transaction-not-found");
-        assert_eq!(refusal(decide(rig, "y", TxAct::Commit)).code, "transaction-state");
+        assert_eq!(refusal(decide(rig, "z", TxAct::Commit)).code, "branch-not-found");
+        assert_eq!(refusal(decide(rig, "y", TxAct::Commit)).code, "branch-not-in-doubt");
         match decide(rig, "x", TxAct::Commit) {
             Reply::Decided { branch: Some(report) } => {
                 assert_eq!(report.view.state, TxState::HeuristicCommitted);
@@ -493,10 +496,14 @@ fn operators_see_and_decide_what_is_in_doubt() {
             }
             other => panic!("{other:?}"),
         }
-        assert!(rig.logs.iter().any(|(_, text)| text.contains("by ann: the manager is gone")), "{:?}", rig.logs);
+        assert!(
+            rig.logs.iter().any(|(_, text)| text.contains("ann") && text.contains("the manager is gone")),
+            "{:?}",
+            rig.logs
+        );
         assert_eq!(rig.texts(b), ["new", "fleeting"]);
         rig.crash(1);
-        assert_eq!(refusal(decide(rig, "x", TxAct::Rollback)).code, "transaction-state");
+        assert_eq!(refusal(decide(rig, "x", TxAct::Rollback)).code, "branch-decided");
         let control = rig.control(at);
         assert_eq!(rig.code(control, &xid("x"), Verb::Commit), Code::HeuristicCommitted);
         assert_eq!(
