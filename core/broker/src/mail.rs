@@ -92,6 +92,8 @@ pub(crate) struct Behind {
     pub(crate) payload: Payload<'static>,
     /// Its file is not synced yet.
     pub(crate) unsynced: bool,
+    /// The transaction it is in, by the connection's epoch.
+    pub(crate) epoch: Option<u64>,
 }
 
 impl Behind {

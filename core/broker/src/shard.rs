@@ -358,9 +358,9 @@ impl<S: Store> Shard<S> {
             return;
         }
         self.with(answer.control().connection, |c, queues| match answer {
-            TxnAnswer::Reply { to, reply } => c.on_txn_reply(queues, to.question, to.control.number, reply),
-            TxnAnswer::Refused { control, txn, why } => c.on_txn_refused(queues, control.number, txn, why),
-            TxnAnswer::Status { to, status } => c.on_tx_status(queues, to.question, to.control.number, status),
+            TxnAnswer::Reply { to, reply } => c.on_txn_reply(queues, to.question, reply),
+            TxnAnswer::Refused { txn, why, .. } => c.on_txn_refused(queues, txn, &why),
+            TxnAnswer::Status { to, status } => c.on_tx_status(to.question, status),
         });
     }
 

@@ -4,8 +4,8 @@
 use crate::world::{P, World, each, each_with, number};
 use packhorse_amqp10::Limits;
 use packhorse_amqp10::codec::{
-    Attach, AttachTarget, Coordinator, Map, ReceiverSettleMode, Role, SenderSettleMode, Source, Symbols, Target,
-    ValueWriter, put_descriptor, put_string, put_symbol, put_symbolic_descriptor,
+    Attach, AttachTarget, Map, ReceiverSettleMode, Role, SenderSettleMode, Source, Symbols, Target, ValueWriter,
+    put_descriptor, put_string, put_symbol, put_symbolic_descriptor,
 };
 use packhorse_broker::{Command, Reply};
 
@@ -143,7 +143,6 @@ fn sequence_3_what_is_not_there_yet_is_not_implemented() {
                 capabilities: Symbols::from_slice(&["topic"]),
                 ..Target::default()
             }),
-            AttachTarget::Coordinator(Coordinator::default()),
         ];
         for terminus in senders {
             let said = refused(world, p, &target(terminus));

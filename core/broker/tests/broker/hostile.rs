@@ -2,6 +2,7 @@
 
 use crate::world::{Msg, P, World, each, number};
 use packhorse_amqp10::codec::{DeliveryState, Modified, Rejected, Transfer};
+use packhorse_amqp10::transaction::{Request, XaEnd, XaRecover, XaStart, flags};
 
 fn dice(state: &mut u64, sides: usize) -> usize {
     *state ^= *state << 13;
@@ -29,6 +30,13 @@ fn life(world: &mut World, p: P) {
     peer.dispose(1, 2, Some(DeliveryState::Rejected(Rejected::default())), false);
     let modified = Modified { delivery_failed: true, undeliverable_here: true, message_annotations: None };
     peer.dispose(3, 3, Some(DeliveryState::Modified(modified)), true);
+    peer.attach_controller("control", 3);
+    let start = XaStart { format_id: 1, global_id: b"g", branch_qualifier: b"", flags: 0, timeout: 0 };
+    let end = XaEnd { format_id: 1, global_id: b"g", branch_qualifier: b"", flags: flags::SUCCESS };
+    peer.request(3, 20, &Request::Declare);
+    peer.request(3, 21, &Request::Start(start));
+    peer.request(3, 22, &Request::End(end));
+    peer.request(3, 23, &Request::Recover(XaRecover { after: None, max: 9 }));
     peer.flow(1, 4, 3, true);
     peer.detach(1, true);
     peer.detach(0, false);

@@ -10,6 +10,7 @@ mod attach;
 mod browse;
 mod confirms;
 mod consume;
+mod coordinator;
 mod crash;
 mod dead_letters;
 mod ends;

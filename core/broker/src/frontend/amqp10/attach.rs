@@ -10,7 +10,7 @@ use crate::access::{self, Verb};
 use crate::io::Level;
 use crate::mail::{Body, LinkRef, Request};
 use crate::queues::Queues;
-use packhorse_amqp10::codec::{Error, SenderSettleMode};
+use packhorse_amqp10::codec::{AttachTarget, Error, SenderSettleMode};
 use packhorse_amqp10::engine::{AttachEvent, LinkReply};
 use packhorse_model::{Address, QueueId, ShardId};
 use packhorse_queue::ConsumerId;
@@ -24,6 +24,10 @@ impl Connection {
             self.link_goes(queues, old, Going::Stolen);
         }
         let receiver = Connection::is_receiver(event.role);
+        if receiver && matches!(attach.target, Some(AttachTarget::Coordinator(_))) {
+            self.attach_coordinator(event);
+            return;
+        }
         let wanted =
             if receiver { render::target(attach.target.as_ref()) } else { render::source(attach.source.as_ref()) };
         let wanted = wanted.and_then(|(name, kept)| {
@@ -145,6 +149,7 @@ impl Connection {
             return;
         };
         let (id, browses) = (link.id, pending.kept.browses);
+        let default_outcome = pending.kept.default_outcome(&limits);
         let accepted = pending.kept.with_source(&limits, |source| {
             let reply = LinkReply { source: Some(source), target: None, empty_unsettled: true, ..LinkReply::default() };
             self.engine.accept_link(id, &reply)
@@ -154,7 +159,7 @@ impl Connection {
             queues.request(queue, Request::Unsubscribe { consumer, lost: false });
             return;
         }
-        link.kind = Kind::Consumer(Consumer::new(queue, consumer, browses));
+        link.kind = Kind::Consumer(Consumer::new(queue, consumer, browses, default_outcome));
         // Credit may have come before the answer.
         self.on_credit(queues, token);
     }

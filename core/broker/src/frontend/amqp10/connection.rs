@@ -1,6 +1,7 @@
 //! A connection of a peer: login, the loop over the engine's events, and its end in whatever way it comes.
 
 use super::link::{Kind, Link};
+use super::open_txns::OpenTxns;
 use super::render::Refused;
 use crate::Config;
 use crate::access::Principal;
@@ -9,13 +10,13 @@ use crate::mail::{Answer, LinkName, LinkRef, Request};
 use crate::queues::Queues;
 use bytes::Bytes;
 use packhorse_amqp10::Limits;
-use packhorse_amqp10::codec::{Error, Open, Role, SaslCode};
+use packhorse_amqp10::codec::{Data, Error, Map, Open, Role, SaslCode};
 use packhorse_amqp10::engine::{
     self, Chunks, DeliveryOutcome, Event, Fault, Input, LinkId, ServerConfig, SessionId, Told,
 };
-use packhorse_model::{ClientSession, ConnectionId, LargeId, QueueId, TxnId};
+use packhorse_amqp10::transaction;
+use packhorse_model::{ClientSession, ConnectionId, LargeId, QueueId};
 use packhorse_sasl::Mechanism;
-use packhorse_txn::{NoWork, Reply, TxStatus};
 
 /// See the module.
 pub(crate) struct Connection {
@@ -43,7 +44,8 @@ pub(crate) struct Connection {
     choked: bool,
     sessions: usize,
     /// The client's session over all its connections, if it has named one.
-    pub(super) client_session: Option<ClientSession>,
+    client_session: Option<ClientSession>,
+    pub(super) txns: OpenTxns,
     /// Nothing further happens; the shard forgets the connection.
     over: bool,
 }
@@ -108,6 +110,7 @@ impl Connection {
             choked: false,
             sessions: 0,
             client_session: None,
+            txns: OpenTxns::default(),
             over: false,
         }
     }
@@ -145,10 +148,12 @@ impl Connection {
     fn on_event(&mut self, queues: &mut Queues, event: Event<'_>) {
         match event {
             Event::Transfer(transfer) => self.on_transfer(queues, &transfer),
-            Event::Disposition { ours, state, .. } => {
+            Event::Disposition { ours, state, count, .. } => {
                 let mut outcomes = std::mem::take(&mut self.outcomes);
                 self.engine.take_outcomes(&mut outcomes);
-                if ours {
+                if count == 0 {
+                    self.nothing_retired(queues, state.as_ref());
+                } else if ours {
                     for outcome in &outcomes {
                         self.on_outcome(queues, outcome, state.as_ref());
                     }
@@ -225,6 +230,10 @@ impl Connection {
             Event::Opened(frame) => {
                 let open = frame.decode();
                 self.container = open.container_id.into();
+                if let Some((session, next)) = open.properties.as_ref().and_then(commits) {
+                    self.client_session = Some(session);
+                    queues.open_session(session, next);
+                }
                 self.on_open(queues);
             }
             _ => {}
@@ -266,8 +275,10 @@ impl Connection {
             packhorse_amqp10::codec::put_string(map.next(), "Packhorse");
             packhorse_amqp10::codec::put_symbol(map.next(), "version");
             packhorse_amqp10::codec::put_string(map.next(), env!("CARGO_PKG_VERSION"));
+            packhorse_amqp10::codec::put_symbol(map.next(), transaction::BROKER_PROPERTY);
+            packhorse_amqp10::codec::put_uuid(map.next(), queues.broker.0);
         });
-        let properties = packhorse_amqp10::codec::Map::from_encoded(&properties, &self.limits).ok();
+        let properties = Map::from_encoded(&properties, &self.limits).ok();
         let name = queues.config.broker_name.clone();
         let open = Open { container_id: &name, properties, ..Open::default() };
         if let Err(misuse) = self.engine.open(&open, queues.mono_ms()) {
@@ -345,6 +356,7 @@ impl Connection {
                 queues.request(consumer.queue, Request::Unsubscribe { consumer: consumer.consumer, lost });
             }
             Kind::Producer(producer) => self.producer_goes(queues, token, producer, going),
+            Kind::Coordinator(coordinator) => self.coordinator_goes(queues, token, &coordinator),
             Kind::Pending(pending) => {
                 self.release_name(queues, &name, pending.receiver, me);
                 return;
@@ -488,21 +500,6 @@ impl Connection {
         }
     }
 
-    /// The home of a transaction answers a question of this connection's control of that number.
-    pub(crate) fn on_txn_reply(&mut self, queues: &mut Queues, question: u32, control: u32, reply: Reply) {
-        let _ = (queues, question, control, reply);
-    }
-
-    /// Work in a transaction was refused.
-    pub(crate) fn on_txn_refused(&mut self, queues: &mut Queues, control: u32, txn: TxnId, why: NoWork) {
-        let _ = (queues, control, txn, why);
-    }
-
-    /// What became of a commit that was asked for. All other connections of its session are closed.
-    pub(crate) fn on_tx_status(&mut self, queues: &mut Queues, question: u32, control: u32, status: TxStatus) {
-        let _ = (queues, question, control, status);
-    }
-
     /// The client's session over all its connections, if it has named one.
     pub(crate) fn client_session(&self) -> Option<ClientSession> {
         self.client_session
@@ -640,6 +637,16 @@ fn limits(config: &Config) -> Limits {
         output_bytes: config.max_output_bytes,
         ..Limits::default()
     }
+}
+
+/// The client's session that an `open` names, and the number that its next commit will have.
+fn commits(properties: &Map<'_>) -> Option<(ClientSession, u64)> {
+    let session = match properties.get(transaction::SESSION_PROPERTY)?.data() {
+        Data::Uuid(session) => ClientSession(session),
+        _ => return None,
+    };
+    let next = properties.get(transaction::NEXT_COMMIT_PROPERTY)?.as_u64()?;
+    Some((session, next))
 }
 
 /// A link's number in the engine: its place and the generation of that place.

@@ -396,16 +396,23 @@ impl Connection {
                 let session = link.session;
                 let _ = self.engine.settle_outgoing(session, told.delivery_id);
             }
+            if matches!(told.state, Decision::Transactional) {
+                self.nothing_retired(queues, state);
+            }
             return;
         };
         if told.repeated {
             return;
         }
         if matches!(told.state, Decision::Transactional) {
-            let why = "the disposition names a transaction, and none is known: transactions are not implemented yet";
-            self.fail_link(queues, told.link_token, &Refused::new("amqp:transaction:unknown-id", why));
+            self.on_retired(queues, told, state);
             return;
         }
+        if !consumer.in_txn.is_empty() && self.settles_in_txn(queues, told, state) {
+            return;
+        }
+        let Some(link) = self.link_mut(told.link_token) else { return };
+        let Kind::Consumer(consumer) = &mut link.kind else { return };
         if matches!(told.state, Decision::Other | Decision::Declared) {
             let why = "the outcome is of a type that is not known here; use accepted, rejected, released or modified";
             self.fail_link(queues, told.link_token, &Refused::new("amqp:not-allowed", why));

@@ -5,9 +5,9 @@ use crate::mail::{Behind, Deliver};
 use bytes::Bytes;
 use packhorse_amqp10::engine::{LinkId, SessionId};
 use packhorse_amqp10::message::BodyScan;
-use packhorse_model::{Head, LargeId, QueueId, QueueName};
+use packhorse_model::{Head, LargeId, Outcome, QueueId, QueueName};
 use packhorse_queue::{ConsumerId, DeliveryKey};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// A link of a connection.
 #[derive(Debug)]
@@ -32,6 +32,8 @@ pub(crate) enum Kind {
     Producer(Producer),
     /// The peer receives.
     Consumer(Consumer),
+    /// The peer begins and ends transactions.
+    Coordinator(Box<Coordinator>),
     /// Refused or failed; only the peer's `detach` is missing.
     Over,
 }
@@ -93,12 +95,31 @@ impl Producer {
     }
 }
 
+/// A link to the coordinator.
+#[derive(Debug)]
+pub(crate) struct Coordinator {
+    /// The link's source has the outcome `rejected`: else a refusal ends the link.
+    pub(crate) rejects: bool,
+    /// A request of which not all frames are here.
+    pub(crate) partial: Vec<u8>,
+    /// Requests, by their deliveries, that wait until what was posted before them is with its queue; nothing overtakes them.
+    pub(crate) waiting: VecDeque<(u32, Vec<u8>)>,
+}
+
+impl Coordinator {
+    pub(crate) fn new(rejects: bool) -> Coordinator {
+        Coordinator { rejects, partial: Vec::new(), waiting: VecDeque::new() }
+    }
+}
+
 /// A delivery on its way in.
 #[derive(Debug)]
 pub(crate) struct Partial {
     pub(crate) delivery: u32,
     pub(crate) format: u32,
     pub(crate) settled: bool,
+    /// The transaction it is in, by its epoch; the last frame may be the first to say so.
+    pub(crate) epoch: Option<u64>,
     pub(crate) body: PartialBody,
 }
 
@@ -151,10 +172,14 @@ pub(crate) struct Consumer {
     pub(crate) blocked: bool,
     /// It browses: it holds nothing, and what it says of a delivery is of no concern to the queue.
     pub(crate) browses: bool,
+    /// What becomes of a delivery that is settled without a word.
+    pub(crate) default_outcome: Outcome,
+    /// Unsettled deliveries, by their place, that are in a transaction, by its epoch.
+    pub(crate) in_txn: BTreeMap<usize, u64>,
 }
 
 impl Consumer {
-    pub(crate) fn new(queue: QueueId, consumer: ConsumerId, browses: bool) -> Consumer {
+    pub(crate) fn new(queue: QueueId, consumer: ConsumerId, browses: bool, default_outcome: Outcome) -> Consumer {
         Consumer {
             queue,
             consumer,
@@ -168,6 +193,8 @@ impl Consumer {
             unsettled: slab::Slab::new(),
             blocked: false,
             browses,
+            default_outcome,
+            in_txn: BTreeMap::new(),
         }
     }
 }

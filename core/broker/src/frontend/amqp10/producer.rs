@@ -4,6 +4,7 @@
 use super::connection::{Connection, Going, index, token};
 use super::link::{Kind, LargeIn, Partial, PartialBody, Producer};
 use super::render::{self, Refused};
+use super::transacted::Posting;
 use crate::mail::{Behind, LinkRef, Payload, Request};
 use crate::queues::Queues;
 use bytes::Bytes;
@@ -19,30 +20,28 @@ const LARGE_FROM_BYTES: usize = 1 << 20;
 /// Bytes of one link that may wait, for the disk or behind a large message, before the connection is not read.
 const WAITING_BYTES: u64 = 1 << 20;
 
-/// A frame of the peer's transaction, although none was ever declared.
-const NO_TRANSACTION: &str =
-    "the delivery names a transaction, and none is known: transactions are not implemented yet";
-
 impl Connection {
     pub(super) fn on_transfer(&mut self, queues: &mut Queues, transfer: &TransferEvent<'_>) {
         let (token, delivery) = (transfer.token, transfer.delivery_id);
         let modes = self.engine.settle_modes(transfer.link);
         let second = modes.is_some_and(|(_, rcv)| rcv == ReceiverSettleMode::Second);
         let Some(link) = self.link_mut(token) else { return };
-        let Kind::Producer(producer) = &mut link.kind else { return };
+        let producer = match &mut link.kind {
+            Kind::Producer(producer) => producer,
+            Kind::Coordinator(_) => return self.on_request_frame(queues, transfer),
+            _ => return,
+        };
         if second && transfer.settle_first && !transfer.settled && transfer.last {
             producer.settle_first.push(delivery);
         }
-        if matches!(transfer.state, Some(DeliveryState::Transactional(_))) {
-            let partial = producer.partial.take();
-            self.drop_partial(queues, token, partial);
-            let why = Refused::new("amqp:transaction:unknown-id", NO_TRANSACTION);
-            self.refuse_delivery(queues, token, delivery, transfer.settled, &why);
-            if !transfer.last {
-                self.drop_rest(token, transfer);
+        let mut epoch = None;
+        if let Some(DeliveryState::Transactional(state)) = &transfer.state {
+            epoch = self.posted_in(queues, transfer, state.txn_id);
+            if epoch.is_none() {
+                return;
             }
-            return;
         }
+        let Some(Kind::Producer(producer)) = self.link_mut(token).map(|link| &mut link.kind) else { return };
         if transfer.aborted {
             let partial = producer.partial.take();
             self.drop_partial(queues, token, partial);
@@ -56,10 +55,11 @@ impl Connection {
                 delivery,
                 transfer.format,
                 transfer.settled,
+                epoch,
                 Whole::Slice(transfer.payload),
             );
         } else {
-            self.gather(queues, transfer);
+            self.gather(queues, transfer, epoch);
         }
         if transfer.last {
             self.renew_credit(queues, token);
@@ -67,16 +67,18 @@ impl Connection {
     }
 
     /// One frame of a delivery of several.
-    fn gather(&mut self, queues: &mut Queues, transfer: &TransferEvent<'_>) {
+    fn gather(&mut self, queues: &mut Queues, transfer: &TransferEvent<'_>, epoch: Option<u64>) {
         let token = transfer.token;
         let Some(Kind::Producer(producer)) = self.link_mut(token).map(|link| &mut link.kind) else { return };
         let partial = producer.partial.get_or_insert_with(|| Partial {
             delivery: transfer.delivery_id,
             format: transfer.format,
             settled: false,
+            epoch: None,
             body: PartialBody::Memory(Vec::new()),
         });
         partial.settled |= transfer.settled;
+        partial.epoch = partial.epoch.or(epoch);
         match &mut partial.body {
             PartialBody::Memory(bytes) => {
                 bytes.extend_from_slice(transfer.payload);
@@ -152,10 +154,10 @@ impl Connection {
         let Some(link) = self.link_mut(token) else { return };
         let Kind::Producer(producer) = &mut link.kind else { return };
         let Some(partial) = producer.partial.take() else { return };
-        let Partial { delivery, format, settled, body } = partial;
+        let Partial { delivery, format, settled, epoch, body } = partial;
         match body {
             PartialBody::Memory(bytes) => {
-                self.on_delivery(queues, token, delivery, format, settled, Whole::Bytes(Bytes::from(bytes)));
+                self.on_delivery(queues, token, delivery, format, settled, epoch, Whole::Bytes(Bytes::from(bytes)));
             }
             PartialBody::Large(large) => {
                 let finished = large.scan.as_ref().map_or(Ok(0), |scan| scan.finish());
@@ -163,14 +165,21 @@ impl Connection {
                     queues.large_writers.remove(&large.id);
                     queues.large_ops.push(LargeOp::Abort { id: large.id });
                     let why = Refused::new(error.condition(), error.to_string());
-                    self.refuse_delivery(queues, token, delivery, settled, &why);
+                    self.refuse_delivery(queues, token, delivery, settled, epoch, &why);
                     return;
                 }
                 queues.large_ops.push(LargeOp::End { id: large.id });
                 let mean = &mut producer.mean_bytes;
                 *mean = (*mean * 15 + large.handed) / 16;
                 let payload = Payload::Large { id: large.id, length: large.handed };
-                producer.behind.push_back(Behind { delivery, settled, head: large.head, payload, unsynced: true });
+                producer.behind.push_back(Behind {
+                    delivery,
+                    settled,
+                    head: large.head,
+                    payload,
+                    unsynced: true,
+                    epoch,
+                });
                 if !settled {
                     link.waiting += 1;
                 }
@@ -187,6 +196,7 @@ impl Connection {
         delivery: u32,
         format: u32,
         settled: bool,
+        epoch: Option<u64>,
         whole: Whole<'_>,
     ) {
         let limits = self.limits;
@@ -203,7 +213,7 @@ impl Connection {
                 }
                 Err(error) => {
                     let why = Refused::new(error.condition(), error.to_string());
-                    self.refuse_delivery(queues, token, delivery, settled, &why);
+                    self.refuse_delivery(queues, token, delivery, settled, epoch, &why);
                     return;
                 }
             }
@@ -218,13 +228,15 @@ impl Connection {
             Whole::Slice(bytes) => Payload::Slice(&bytes[start..]),
             Whole::Bytes(bytes) => Payload::Shared(bytes.slice(start..)),
         };
-        if producer.behind.is_empty() {
-            queues.enqueue(producer.queue, me, delivery, settled, head, payload);
-        } else {
+        if !producer.behind.is_empty() {
             producer.behind_bytes += bytes_in_memory(&payload);
             let payload = payload.into_owned();
-            producer.behind.push_back(Behind { delivery, settled, head, payload, unsynced: false });
+            producer.behind.push_back(Behind { delivery, settled, head, payload, unsynced: false, epoch });
             self.pace(token);
+        } else if let Some(epoch) = epoch {
+            self.post(queues, token, Posting { delivery, settled, epoch }, head, payload);
+        } else {
+            queues.enqueue(producer.queue, me, delivery, settled, head, payload);
         }
     }
 
@@ -232,9 +244,21 @@ impl Connection {
     fn release_behind(&mut self, queues: &mut Queues, token: u64) {
         let me = self.me_at(token);
         let Some(Kind::Producer(producer)) = self.link_mut(token).map(|link| &mut link.kind) else { return };
+        let mut posted = Vec::new();
         while let Some(behind) = producer.behind.pop_front_if(|behind| !behind.unsynced) {
             producer.behind_bytes -= bytes_in_memory(&behind.payload);
-            queues.enqueue(producer.queue, me, behind.delivery, behind.settled, behind.head, behind.payload);
+            let Behind { delivery, settled, head, payload, epoch, .. } = behind;
+            match epoch {
+                Some(epoch) => posted.push((Posting { delivery, settled, epoch }, head, payload)),
+                None => queues.enqueue(producer.queue, me, delivery, settled, head, payload),
+            }
+        }
+        if !posted.is_empty() {
+            // They are invisible until they are committed, which puts them where it is then.
+            for (posting, head, payload) in posted {
+                self.post(queues, token, posting, head, payload);
+            }
+            self.resume_requests(queues);
         }
         self.pace(token);
     }
@@ -287,6 +311,11 @@ impl Connection {
         if std::mem::take(&mut producer.pauses) {
             self.paused_by -= 1;
         }
+        if going != Going::InOrder
+            && let Some(Partial { epoch: Some(epoch), .. }) = partial
+        {
+            self.fail_txn(queues, epoch);
+        }
         self.drop_partial(queues, token, partial);
         if going != Going::Lost && !producer.behind.is_empty() {
             if let Some(link) = self.link_mut(token) {
@@ -294,6 +323,9 @@ impl Connection {
                 link.kind = Kind::Producer(producer);
             }
             return;
+        }
+        if producer.behind.iter().any(|behind| behind.epoch.is_some()) {
+            self.drop_posted(queues, &mut producer);
         }
         if !producer.behind.is_empty() {
             queues.adopt(producer.queue, self.me_at(token), producer.behind);
@@ -309,7 +341,7 @@ impl Connection {
         }
     }
 
-    fn drop_partial(&mut self, queues: &mut Queues, token: u64, partial: Option<Partial>) {
+    pub(super) fn drop_partial(&mut self, queues: &mut Queues, token: u64, partial: Option<Partial>) {
         if let Some(Partial { body: PartialBody::Large(large), .. }) = partial {
             queues.large_writers.remove(&large.id);
             queues.large_ops.push(LargeOp::Abort { id: large.id });
@@ -318,12 +350,13 @@ impl Connection {
     }
 
     /// The frames that are still to come of a delivery that was refused are dropped.
-    fn drop_rest(&mut self, token: u64, transfer: &TransferEvent<'_>) {
+    pub(super) fn drop_rest(&mut self, token: u64, transfer: &TransferEvent<'_>) {
         if let Some(Kind::Producer(producer)) = self.link_mut(token).map(|link| &mut link.kind) {
             producer.partial = Some(Partial {
                 delivery: transfer.delivery_id,
                 format: transfer.format,
                 settled: transfer.settled,
+                epoch: None,
                 body: PartialBody::Dropped,
             });
         }
@@ -333,15 +366,27 @@ impl Connection {
     fn refuse_partial(&mut self, queues: &mut Queues, token: u64, why: &Refused) {
         let Some(Kind::Producer(producer)) = self.link_mut(token).map(|link| &mut link.kind) else { return };
         let Some(partial) = &mut producer.partial else { return };
-        let (delivery, settled) = (partial.delivery, partial.settled);
+        let (delivery, settled, epoch) = (partial.delivery, partial.settled, partial.epoch.take());
         let body = std::mem::replace(&mut partial.body, PartialBody::Dropped);
-        let dropped = Partial { delivery, format: 0, settled, body };
+        let dropped = Partial { delivery, format: 0, settled, epoch, body };
         self.drop_partial(queues, token, Some(dropped));
-        self.refuse_delivery(queues, token, delivery, settled, why);
+        self.refuse_delivery(queues, token, delivery, settled, epoch, why);
     }
 
-    /// Rejects a delivery; one that its sender has settled cannot be rejected, so its link ends.
-    fn refuse_delivery(&mut self, queues: &mut Queues, token: u64, delivery: u32, settled: bool, why: &Refused) {
+    /// Rejects a delivery; one that its sender has settled cannot be rejected, so its link ends. What fails in a transaction fails
+    /// that.
+    pub(super) fn refuse_delivery(
+        &mut self,
+        queues: &mut Queues,
+        token: u64,
+        delivery: u32,
+        settled: bool,
+        epoch: Option<u64>,
+        why: &Refused,
+    ) {
+        if let Some(epoch) = epoch {
+            self.fail_txn(queues, epoch);
+        }
         if settled {
             self.fail_link(queues, token, why);
         } else {
@@ -366,7 +411,7 @@ impl Connection {
         self.answered(token, count);
     }
 
-    fn settle(&mut self, token: u64, delivery: u32, state: &DeliveryState<'_>) {
+    pub(super) fn settle(&mut self, token: u64, delivery: u32, state: &DeliveryState<'_>) {
         let Some(link) = self.links.get_mut(index(token) as usize) else { return };
         let second = self.engine.settle_modes(link.id).is_some_and(|(_, rcv)| rcv == ReceiverSettleMode::Second);
         let settled = match &mut link.kind {

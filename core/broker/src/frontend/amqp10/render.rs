@@ -57,8 +57,9 @@ pub(crate) fn target(target: Option<&AttachTarget<'_>>) -> Result<(QueueName, Ke
             return Err(Refused::new("amqp:not-found", "the attach has no target, and no link of this name is held"));
         }
         Some(AttachTarget::Target(target)) => target,
-        Some(AttachTarget::Coordinator(_)) => return Err(Refused::not_there_yet("transactions are")),
-        Some(AttachTarget::Other(_)) => return Err(Refused::not_there_yet("this kind of target is")),
+        Some(AttachTarget::Coordinator(_) | AttachTarget::Other(_)) => {
+            return Err(Refused::not_there_yet("this kind of target is"));
+        }
     };
     if target.dynamic {
         return Err(Refused::not_there_yet("dynamic targets (temporary queues) are"));
@@ -152,6 +153,14 @@ impl Kept {
         })
     }
 
+    /// What becomes of deliveries that are settled without an outcome.
+    pub(crate) fn default_outcome(&self, limits: &Limits) -> Outcome {
+        let state = codec::Value::from_encoded(&self.default_outcome, limits)
+            .ok()
+            .and_then(|value| DeliveryState::from_value(value, limits).ok());
+        state.and_then(|state| outcome_of(&state)).unwrap_or(Outcome::ReturnUnseen)
+    }
+
     /// The target of our answer.
     pub(crate) fn target(&self) -> Target<'_> {
         Target {
@@ -196,6 +205,21 @@ pub(crate) fn outcome(decision: Decision, state: Option<&DeliveryState<'_>>) -> 
         }
         Decision::None | Decision::Received | Decision::Declared | Decision::Transactional | Decision::Other => None,
     }
+}
+
+/// The same of an outcome by itself: one within a transaction, or a default.
+pub(crate) fn outcome_of(state: &DeliveryState<'_>) -> Option<Outcome> {
+    let decision = match state {
+        DeliveryState::Accepted => Decision::Accepted,
+        DeliveryState::Rejected(_) => Decision::Rejected,
+        DeliveryState::Released => Decision::Released,
+        DeliveryState::Modified(modified) => Decision::Modified {
+            delivery_failed: modified.delivery_failed,
+            undeliverable_here: modified.undeliverable_here,
+        },
+        _ => return None,
+    };
+    outcome(decision, Some(state))
 }
 
 /// A peer's words are kept with the message: at most 1 KiB of them.

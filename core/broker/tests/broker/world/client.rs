@@ -4,13 +4,14 @@
 use super::{Pipe, number_of};
 use packhorse_amqp10::Limits;
 use packhorse_amqp10::codec::{
-    Attach, AttachTarget, DeliveryState, Map, Modified, Open, Outcome, ReceiverSettleMode, Rejected, Role, SaslCode,
-    SenderSettleMode, Source, Symbols, Target, TerminusDurability, TerminusExpiryPolicy,
+    Attach, AttachTarget, Coordinator, DeliveryState, Map, Modified, Open, Outcome, ReceiverSettleMode, Rejected, Role,
+    SaslCode, SenderSettleMode, Source, Symbols, Target, TerminusDurability, TerminusExpiryPolicy, TransactionalState,
 };
 use packhorse_amqp10::engine::{
     ClientConfig, Connection, Decision, DeliveryOutcome, Event, Input, LinkId, Piece, SendParams, SessionId,
 };
 use packhorse_amqp10::message::MessageView;
+use packhorse_amqp10::transaction::{Request, Response};
 use std::collections::VecDeque;
 
 /// Names a client of the world.
@@ -67,6 +68,8 @@ struct Out {
     settled: bool,
     format: u32,
     bytes: Vec<u8>,
+    /// The transaction it is in; empty: none.
+    txn: Vec<u8>,
     sent: usize,
     begun: bool,
 }
@@ -93,6 +96,10 @@ pub(crate) struct Diary {
     pub(crate) outcomes: Vec<(u64, String)>,
     /// Tokens that the broker has settled.
     pub(crate) settled: Vec<u64>,
+    /// Of a link to the coordinator: ids of what was declared, in order.
+    pub(crate) declared: Vec<Vec<u8>>,
+    /// … and branches that were listed.
+    pub(crate) listed: Vec<Vec<u8>>,
 }
 
 /// How a sender attaches.
@@ -281,6 +288,8 @@ impl Client {
             next_token: 0,
             outcomes: Vec::new(),
             settled: Vec::new(),
+            declared: Vec::new(),
+            listed: Vec::new(),
         });
         token
     }
@@ -291,11 +300,54 @@ impl Client {
     }
 
     pub(crate) fn send_as(&mut self, link: usize, bytes: Vec<u8>, settled: bool, format: u32) -> u64 {
+        self.put_out(link, Out { token: 0, settled, format, bytes, txn: Vec::new(), sent: 0, begun: false })
+    }
+
+    /// Puts a message in a transaction into a sender's outbox; its token.
+    pub(crate) fn send_in(&mut self, txn: &[u8], link: usize, bytes: Vec<u8>, settled: bool) -> u64 {
+        self.put_out(link, Out { token: 0, settled, format: 0, bytes, txn: txn.into(), sent: 0, begun: false })
+    }
+
+    fn put_out(&mut self, link: usize, out: Out) -> u64 {
         let diary = &mut self.links[link];
         let token = diary.next_token;
         diary.next_token += 1;
-        diary.outbox.push_back(Out { token, settled, format, bytes, sent: 0, begun: false });
+        diary.outbox.push_back(Out { token, ..out });
         token
+    }
+
+    /// Attaches a link to the coordinator, in this session.
+    pub(crate) fn controller(&mut self, session: usize, name: &str) -> usize {
+        let outcomes = ["amqp:accepted:list", "amqp:rejected:list", "amqp:declared:list"];
+        let attach = Attach {
+            name,
+            role: Role::Sender,
+            snd_settle_mode: SenderSettleMode::Unsettled,
+            source: Some(Source { outcomes: Symbols::from_slice(&outcomes), ..Source::default() }),
+            target: Some(Coordinator { capabilities: Symbols::one("amqp:local-transactions") }.into()),
+            ..Attach::default()
+        };
+        self.attach(session, &attach)
+    }
+
+    /// Asks the coordinator; the request's token.
+    pub(crate) fn request(&mut self, link: usize, request: &Request<'_>) -> u64 {
+        let mut bytes = Vec::new();
+        request.encode(&mut bytes);
+        self.send(link, bytes)
+    }
+
+    /// Says in a transaction what becomes of the message at this place of the diary.
+    pub(crate) fn decide_in(
+        &mut self,
+        txn: &[u8],
+        link: usize,
+        at: usize,
+        outcome: Option<Outcome<'_>>,
+        settled: bool,
+    ) {
+        let state = DeliveryState::Transactional(TransactionalState { txn_id: txn, outcome });
+        self.decide(link, at, Some(state), settled);
     }
 
     /// How many messages wait in the outbox.
@@ -435,8 +487,10 @@ impl Client {
     fn write_out(&mut self, link: usize) {
         let diary = &mut self.links[link];
         while let Some(out) = diary.outbox.front_mut() {
-            let params =
-                SendParams { token: out.token, settled: out.settled, format: out.format, ..SendParams::default() };
+            let state = DeliveryState::Transactional(TransactionalState { txn_id: &out.txn, outcome: None });
+            let state = (!out.txn.is_empty()).then_some(&state);
+            let (token, settled, format) = (out.token, out.settled, out.format);
+            let params = SendParams { token, settled, format, state, ..SendParams::default() };
             if !out.begun {
                 if !self.engine.sendable(diary.id) {
                     return;
@@ -564,25 +618,51 @@ impl Client {
             assert!(diary.sender);
             if outcome.settled {
                 diary.settled.push(outcome.token);
-            } else {
+            } else if outcome.state != Decision::Transactional {
                 self.engine.settle_outgoing(session, outcome.delivery_id).expect("it was decided");
             }
             if !outcome.repeated {
-                let error = match state {
-                    Some(DeliveryState::Rejected(Rejected { error: Some(error) })) => error.condition,
-                    _ => "",
-                };
-                let text = match outcome.state {
-                    Decision::Accepted => "accepted".into(),
-                    Decision::Rejected => format!("rejected {error}"),
-                    Decision::Released => "released".into(),
-                    other => format!("{other:?}"),
-                };
+                let text = diary.words(outcome.state, state);
                 diary.outcomes.push((outcome.token, text));
             }
         }
         outcomes.clear();
         self.outcomes = outcomes;
+    }
+}
+
+impl Diary {
+    /// A state as text; what comes with it is kept.
+    fn words(&mut self, decision: Decision, state: Option<&DeliveryState<'_>>) -> String {
+        let state = match (decision, state) {
+            // The source's default outcome stands for what was not said.
+            (Decision::Released, _) => return "released".into(),
+            (_, Some(state)) => state,
+            (other, None) => return format!("{other:?}"),
+        };
+        match state {
+            DeliveryState::Accepted => "accepted".into(),
+            DeliveryState::Rejected(Rejected { error }) => {
+                self.why = error.and_then(|error| error.description).unwrap_or_default().into();
+                format!("rejected {}", error.map_or("", |error| error.condition))
+            }
+            DeliveryState::Declared(declared) => {
+                self.declared.push(declared.txn_id.into());
+                "declared".into()
+            }
+            DeliveryState::Transactional(TransactionalState { outcome: Some(outcome), .. }) => {
+                format!("in transaction {}", self.words(Decision::Other, Some(&(*outcome).into())))
+            }
+            state => match Response::read(state, &Limits::default()).expect("the broker's outcomes decode") {
+                Response::Result(result) => {
+                    let xids = result.xids(&Limits::default()).expect("the broker's pages decode");
+                    self.listed.extend(xids.iter().map(|xid| xid.global_id.to_vec()));
+                    format!("xa {}{}", result.code, if result.more { " more" } else { "" })
+                }
+                Response::Status(status) => format!("{status:?}").to_lowercase(),
+                _ => format!("{decision:?}"),
+            },
+        }
     }
 }
 

@@ -4,9 +4,11 @@
 use super::Pipe;
 use packhorse_amqp10::Limits;
 use packhorse_amqp10::codec::{
-    Attach, AttachTarget, Begin, Close, DeliveryState, Detach, Disposition, Error, Flow, FrameHeader, FrameKind, Open,
-    PROTOCOL_HEADER, Performative, Role, SASL_PROTOCOL_HEADER, SaslInit, SaslPerformative, Source, Target, Transfer,
+    Attach, AttachTarget, Begin, Close, Coordinator, DeliveryState, Detach, Disposition, Error, Flow, FrameHeader,
+    FrameKind, Open, PROTOCOL_HEADER, Performative, Role, SASL_PROTOCOL_HEADER, SaslInit, SaslPerformative, Source,
+    Target, Transfer,
 };
+use packhorse_amqp10::transaction::Request;
 
 /// Names a raw peer of the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +105,26 @@ impl Peer {
             initial_delivery_count: Some(0),
             ..Attach::default()
         });
+    }
+
+    /// We ask the coordinator.
+    pub(crate) fn attach_controller(&mut self, name: &str, handle: u32) {
+        self.attach(&Attach {
+            name,
+            handle,
+            role: Role::Sender,
+            source: Some(Source::default()),
+            target: Some(Coordinator::default().into()),
+            initial_delivery_count: Some(0),
+            ..Attach::default()
+        });
+    }
+
+    /// Asks.
+    pub(crate) fn request(&mut self, handle: u32, delivery: u32, request: &Request<'_>) {
+        let mut bytes = Vec::new();
+        request.encode(&mut bytes);
+        self.transfer(handle, delivery, &bytes);
     }
 
     /// We receive from `address`.

@@ -1,0 +1,331 @@
+//! Work in transactions: messages that are posted, deliveries that are retired, and what becomes of the latter here when their
+//! transaction ends.
+//!
+//! What a consumer says of a delivery in a transaction happens when that is committed. *Accepted* goes to the queue at once, which
+//! keeps the entry from others, and gives it to them when the transaction is rolled back: for this link the delivery is over then,
+//! also where the standard would leave it with the link (4.4.4.2, deliveries that the client has not settled). Other outcomes are
+//! kept here, for a queue knows them only as final: they are carried out at the commit, dropped at a rollback, and lost with the
+//! link; of a branch they wait for an answer about its outcome that comes on this connection. After a rollback a delivery that
+//! the client had settled gets the source's default outcome; one that it had not is as it was, and can be decided again.
+
+use super::connection::{Connection, index};
+use super::coordinator::unknown_id;
+use super::link::{Kind, Partial, PartialBody, Producer};
+use super::open_txns::{Held, What};
+use super::render::{self, Refused};
+use super::verdicts::no_work;
+use crate::io::Level;
+use crate::mail::{Behind, Payload, Request};
+use crate::queues::Queues;
+use packhorse_amqp10::codec::{DeliveryState, Error, Outcome, Rejected, TransactionalState};
+use packhorse_amqp10::engine::{DeliveryOutcome, TransferEvent};
+use packhorse_model::{Head, LargeId};
+use packhorse_store::LargeOp;
+use packhorse_txn::{Cause, Input};
+use std::collections::VecDeque;
+
+/// A delivery that is posted in a transaction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Posting {
+    pub(super) delivery: u32,
+    pub(super) settled: bool,
+    pub(super) epoch: u64,
+}
+
+impl Connection {
+    // ---- in ----
+
+    /// The epoch of the transaction that a frame names; none: the delivery is refused, and this frame of it is dealt with.
+    pub(super) fn posted_in(&mut self, queues: &mut Queues, transfer: &TransferEvent<'_>, id: &[u8]) -> Option<u64> {
+        let (token, delivery) = (transfer.token, transfer.delivery_id);
+        let epoch = self.txns.resolve(id);
+        let Some(Kind::Producer(producer)) = self.link_mut(token).map(|link| &mut link.kind) else { return None };
+        let before = producer.partial.as_ref().and_then(|partial| partial.epoch);
+        if matches!(&producer.partial, Some(Partial { body: PartialBody::Dropped, .. })) {
+            // It was refused already; what is still to come of it is of no interest.
+            if transfer.last {
+                producer.partial = None;
+                self.renew_credit(queues, token);
+            }
+            return None;
+        }
+        if epoch.is_some() && (before.is_none() || before == epoch) {
+            return epoch;
+        }
+        let partial = producer.partial.take();
+        let settled = transfer.settled || partial.as_ref().is_some_and(|partial| partial.settled);
+        self.drop_partial(queues, token, partial);
+        let why = match (epoch, before) {
+            (Some(_), Some(_)) => {
+                //= amqp10 4.4.1 (one delivery in two transactions: neither can be committed)
+                let why = "the frames of one delivery name two transactions";
+                Refused::new("amqp:transaction:rollback", why)
+            }
+            _ => unknown_id(id),
+        };
+        for epoch in [epoch.filter(|_| before.is_some()), before].into_iter().flatten() {
+            self.fail_txn(queues, epoch);
+        }
+        self.refuse_delivery(queues, token, delivery, settled, None, &why);
+        if !transfer.last {
+            self.drop_rest(token, transfer);
+        }
+        None
+    }
+
+    /// A whole delivery goes to its queue, to be there when its transaction is committed. It is answered at once: what goes wrong
+    /// from now on, the answer to the transaction's end tells.
+    pub(super) fn post(
+        &mut self,
+        queues: &mut Queues,
+        token: u64,
+        Posting { delivery, settled, epoch }: Posting,
+        head: Head,
+        payload: Payload<'_>,
+    ) {
+        let Some(Kind::Producer(producer)) = self.link(token).map(|link| &link.kind) else { return };
+        let queue = producer.queue;
+        let staged = match self.txns.working(epoch) {
+            Some(open) => {
+                open.worked = true;
+                let (txn, control) = (open.txn, open.control);
+                let control = self.control(control);
+                queues.stage_enqueue(queue, txn, control, head, payload).map_err(|why| no_work(&why))
+            }
+            None => {
+                queues.discard(&payload);
+                Err(Refused::new("amqp:transaction:unknown-id", "the transaction has ended meanwhile"))
+            }
+        };
+        match staged {
+            Ok(()) if settled => {}
+            Ok(()) => {
+                let id = self.txns.wire(epoch).unwrap_or_default();
+                let state = TransactionalState { txn_id: &id, outcome: Some(Outcome::Accepted) };
+                self.settle(token, delivery, &DeliveryState::Transactional(state));
+            }
+            Err(why) if settled => self.fail_link(queues, token, &why),
+            Err(why) => {
+                let error = Error { condition: why.condition, description: Some(&why.why), info: None };
+                self.settle(token, delivery, &DeliveryState::Rejected(Rejected { error: Some(error) }));
+            }
+        }
+        if !settled {
+            self.answered(token, 1);
+        }
+    }
+
+    /// Something in a transaction has failed here: it cannot be committed.
+    pub(super) fn fail_txn(&mut self, queues: &mut Queues, epoch: u64) {
+        if let Some(open) = self.txns.get(epoch) {
+            queues.transact(Input::Failed { txn: open.txn, cause: Cause::OperationFailed });
+        }
+    }
+
+    /// Whether a delivery in the transaction has not come to its last frame.
+    pub(super) fn amid_posting(&self, epoch: u64) -> bool {
+        self.links.iter().any(|(_, link)| {
+            matches!(&link.kind, Kind::Producer(p) if p.partial.as_ref().is_some_and(|p| p.epoch == Some(epoch)))
+        })
+    }
+
+    /// Whether a delivery in the transaction is whole and not with its queue yet.
+    pub(super) fn awaits_posting(&self, epoch: u64) -> bool {
+        self.links
+            .iter()
+            .any(|(_, link)| matches!(&link.kind, Kind::Producer(p) if p.behind.iter().any(|b| b.epoch == Some(epoch))))
+    }
+
+    /// A producer's link breaks off: what was posted on it and is not with its queue never will be.
+    pub(super) fn drop_posted(&mut self, queues: &mut Queues, producer: &mut Producer) {
+        let behind = std::mem::take(&mut producer.behind);
+        let (posted, others): (VecDeque<Behind>, _) = behind.into_iter().partition(|behind| behind.epoch.is_some());
+        producer.behind = others;
+        for behind in posted {
+            if let Payload::Large { id, .. } = behind.payload {
+                abort(queues, id);
+            }
+            if let Some(epoch) = behind.epoch {
+                self.fail_txn(queues, epoch);
+            }
+        }
+        self.resume_requests(queues);
+    }
+
+    // ---- out ----
+
+    /// What the peer says of a delivery of ours in a transaction.
+    pub(super) fn on_retired(
+        &mut self,
+        queues: &mut Queues,
+        told: &DeliveryOutcome,
+        state: Option<&DeliveryState<'_>>,
+    ) {
+        let Some(DeliveryState::Transactional(state)) = state else { return };
+        let Some(epoch) = self.txns.resolve(state.txn_id) else {
+            self.fail_link(queues, told.link_token, &unknown_id(state.txn_id));
+            return;
+        };
+        self.retire(queues, told, epoch, state.outcome.map(DeliveryState::from));
+    }
+
+    /// What the peer says outside of a transaction of a delivery that is in one. False: it is not.
+    pub(super) fn settles_in_txn(
+        &mut self,
+        queues: &mut Queues,
+        told: &DeliveryOutcome,
+        state: Option<&DeliveryState<'_>>,
+    ) -> bool {
+        let Some(link) = self.links.get(index(told.link_token) as usize) else { return false };
+        let Kind::Consumer(consumer) = &link.kind else { return false };
+        let Some(&epoch) = consumer.in_txn.get(&(told.token as usize)) else { return false };
+        self.retire(queues, told, epoch, state.copied());
+        true
+    }
+
+    fn retire(&mut self, queues: &mut Queues, told: &DeliveryOutcome, epoch: u64, state: Option<DeliveryState<'_>>) {
+        let (token, place) = (told.link_token, told.token as usize);
+        let Some(link) = self.links.get_mut(index(token) as usize) else { return };
+        let session = link.session;
+        let Kind::Consumer(consumer) = &mut link.kind else { return };
+        if consumer.browses {
+            if !told.settled {
+                // Nothing comes of it, so there is nothing to wait for.
+                let _ = self.engine.settle_outgoing(session, told.delivery_id);
+            }
+            return;
+        }
+        match consumer.in_txn.get(&place).copied() {
+            Some(other) if other != epoch => {
+                //= amqp10 4.4.2 (one delivery in two transactions: neither can be committed)
+                self.fail_txn(queues, epoch);
+                self.fail_txn(queues, other);
+                return;
+            }
+            Some(_) => {
+                // It was said before. Only the settling may be new.
+                if told.settled {
+                    consumer.in_txn.remove(&place);
+                    consumer.unsettled.try_remove(place);
+                    if let Some(open) = self.txns.get_mut(epoch) {
+                        let held = open.held.iter_mut().find(|held| (held.link, held.place) == (token, Some(place)));
+                        if let Some(held) = held {
+                            held.place = None;
+                        }
+                    }
+                }
+                return;
+            }
+            None => {}
+        }
+        let outcome = match &state {
+            None if !told.settled => return,
+            None => consumer.default_outcome.clone(),
+            Some(state) => match render::outcome_of(state) {
+                Some(outcome) => outcome,
+                None => {
+                    let why =
+                        "the outcome is of a type that is not known here; use accepted, rejected, released or modified";
+                    self.fail_link(queues, token, &Refused::new("amqp:not-allowed", why));
+                    self.fail_txn(queues, epoch);
+                    return;
+                }
+            },
+        };
+        let found =
+            if told.settled { consumer.unsettled.try_remove(place) } else { consumer.unsettled.get(place).copied() };
+        let (Some(key), queue) = (found, consumer.queue) else {
+            self.stale(queues, epoch);
+            return;
+        };
+        let default_outcome = consumer.default_outcome.clone();
+        let Some(open) = self.txns.working(epoch) else { return };
+        open.worked = true;
+        let (txn, control) = (open.txn, open.control);
+        let what = match outcome {
+            packhorse_model::Outcome::Acknowledge => {
+                let control = self.control(control);
+                if let Err(why) = queues.stage_acknowledge(queue, txn, control, key) {
+                    let text = format!("an acknowledgement in transaction {txn} was refused: {}", no_work(&why).why);
+                    queues.log(Level::Info, Some(self.id), text);
+                    if told.settled {
+                        queues.request(queue, Request::Settle { key, outcome: default_outcome, reply: None });
+                    }
+                    return;
+                }
+                if told.settled {
+                    return;
+                }
+                What::Acknowledged
+            }
+            other => What::Outcome(other),
+        };
+        let place = (!told.settled).then_some(place);
+        if let Some(place) = place
+            && let Some(Kind::Consumer(consumer)) = self.link_mut(token).map(|link| &mut link.kind)
+        {
+            consumer.in_txn.insert(place, epoch);
+        }
+        let held = Held { link: token, session, delivery: told.delivery_id, place, queue, key, what };
+        if let Some(open) = self.txns.get_mut(epoch) {
+            open.held.push(held);
+        }
+    }
+
+    /// A disposition in a transaction found nothing that it could be about.
+    pub(super) fn nothing_retired(&mut self, queues: &mut Queues, state: Option<&DeliveryState<'_>>) {
+        let Some(DeliveryState::Transactional(state)) = state else { return };
+        if let Some(epoch) = self.txns.resolve(state.txn_id) {
+            self.stale(queues, epoch);
+        }
+    }
+
+    /// The application's other work in the transaction assumed an acknowledgement that cannot be had.
+    fn stale(&mut self, queues: &mut Queues, epoch: u64) {
+        if let Some(open) = self.txns.get(epoch) {
+            queues.transact(Input::Failed { txn: open.txn, cause: Cause::Stale });
+        }
+    }
+
+    // ---- the end ----
+
+    /// A transaction has ended: to deliveries that waited for it happens what was said, or not.
+    pub(super) fn finish(&mut self, queues: &mut Queues, held: Vec<Held>, committed: bool) {
+        for Held { link: token, session, delivery, place, queue, key, what } in held {
+            let me = self.me_at(token);
+            let Some(link) = self.link_mut(token) else { continue };
+            // A link that is over has given back what it held.
+            let Kind::Consumer(consumer) = &mut link.kind else { continue };
+            if let Some(place) = place {
+                consumer.in_txn.remove(&place);
+            }
+            match (what, committed) {
+                (What::Acknowledged, _) => {
+                    if let Some(place) = place {
+                        consumer.unsettled.try_remove(place);
+                        let _ = self.engine.settle_outgoing(session, delivery);
+                    }
+                }
+                (What::Outcome(outcome), true) => {
+                    let reply = place.map(|_| (me, delivery));
+                    if let Some(place) = place {
+                        consumer.unsettled.try_remove(place);
+                        link.waiting += 1;
+                    }
+                    queues.request(queue, Request::Settle { key, outcome, reply });
+                }
+                (What::Outcome(_), false) => {
+                    if place.is_none() {
+                        let outcome = consumer.default_outcome.clone();
+                        queues.request(queue, Request::Settle { key, outcome, reply: None });
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn abort(queues: &mut Queues, id: LargeId) {
+    queues.large_writers.remove(&id);
+    queues.large_ops.push(LargeOp::Abort { id });
+}
