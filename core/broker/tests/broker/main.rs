@@ -27,3 +27,4 @@ mod purge;
 mod random;
 mod stealing;
 mod stop;
+mod transactions;

@@ -49,15 +49,8 @@ impl Connection {
             return;
         }
         if transfer.first && transfer.last {
-            self.on_delivery(
-                queues,
-                token,
-                delivery,
-                transfer.format,
-                transfer.settled,
-                epoch,
-                Whole::Slice(transfer.payload),
-            );
+            let coming = Coming { delivery, format: transfer.format, settled: transfer.settled, epoch };
+            self.on_delivery(queues, token, coming, Whole::Slice(transfer.payload));
         } else {
             self.gather(queues, transfer, epoch);
         }
@@ -157,7 +150,8 @@ impl Connection {
         let Partial { delivery, format, settled, epoch, body } = partial;
         match body {
             PartialBody::Memory(bytes) => {
-                self.on_delivery(queues, token, delivery, format, settled, epoch, Whole::Bytes(Bytes::from(bytes)));
+                let coming = Coming { delivery, format, settled, epoch };
+                self.on_delivery(queues, token, coming, Whole::Bytes(Bytes::from(bytes)));
             }
             PartialBody::Large(large) => {
                 let finished = large.scan.as_ref().map_or(Ok(0), |scan| scan.finish());
@@ -189,16 +183,8 @@ impl Connection {
     }
 
     /// A whole delivery: its header is read, the rest goes to the queue as it is.
-    pub(super) fn on_delivery(
-        &mut self,
-        queues: &mut Queues,
-        token: u64,
-        delivery: u32,
-        format: u32,
-        settled: bool,
-        epoch: Option<u64>,
-        whole: Whole<'_>,
-    ) {
+    fn on_delivery(&mut self, queues: &mut Queues, token: u64, coming: Coming, whole: Whole<'_>) {
+        let Coming { delivery, format, settled, epoch } = coming;
         let limits = self.limits;
         let me = self.me_at(token);
         let Some(link) = self.link_mut(token) else { return };
@@ -508,8 +494,17 @@ impl Connection {
     }
 }
 
+/// A whole delivery but its bytes.
+struct Coming {
+    delivery: u32,
+    format: u32,
+    settled: bool,
+    /// The transaction it is in.
+    epoch: Option<u64>,
+}
+
 /// All bytes of a delivery.
-pub(super) enum Whole<'a> {
+enum Whole<'a> {
     /// In one frame.
     Slice(&'a [u8]),
     /// Gathered from several.
