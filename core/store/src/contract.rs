@@ -675,7 +675,8 @@ pub fn a_deleted_queue_takes_its_entries<S: StoreUnderTest>(make: Make<'_, S>) {
     assert_eq!(bodies(&mut store, 1, QueueId(12), 4), [(5, b"z".to_vec())]);
 }
 
-/// A large message's file is told written and then synced; an entry that refers to it reads it back, after a crash too.
+/// A large message's file is told written and then synced; an entry that refers to it reads it back, after a crash too. It is gone
+/// with its entry, not only after the next start.
 pub fn large_files_are_whole_once_synced<S: StoreUnderTest>(make: Make<'_, S>) {
     let mut store = with_queues(make, 1);
     let id = LargeId(5);
@@ -728,6 +729,11 @@ pub fn large_files_are_whole_once_synced<S: StoreUnderTest>(make: Make<'_, S>) {
             assert_eq!(answer.expect("a load is answered").expect("the file is readable"), expected);
         }
     }
+    Build::default().acknowledge(A, 0).submit(&mut store, 0);
+    store.settle();
+    store.handle(ShardId(0)).load_large(LoadLarge { token: 1, id, offset: 0, length: 1 });
+    store.settle();
+    assert!(events(&mut store, 0).contains(&Event::LargeLoaded { token: 1, bytes: None }), "it goes with its entry");
 }
 
 /// A file that was given up is not there, and its id is free of trouble for others.

@@ -103,11 +103,15 @@ pub fn the_oldest_outcomes_are_forgotten_first<S: StoreUnderTest>(make: Make<'_,
 pub fn outcomes_are_forgotten_in_time<S: StoreUnderTest>(make: Make<'_, S>) {
     let mut store = with_queues(make, 1);
     let (t, keep) = (now_ms(&mut store), store.remember().branches_ms);
-    let build = Build::default().complete(1, t).complete(2, t + 1).token(1, 1, t + keep);
-    build.submit(&mut store, 0);
-    Build::default().complete(3, t + keep).submit(&mut store, 0);
+    Build::default().complete(1, t).complete(2, t + 1).complete(3, t + 2).submit(&mut store, 0);
+    Build::default().complete(4, t + keep).submit(&mut store, 0);
     store.settle();
-    let mut all = vec![(xid(2), t + 1), (xid(3), t + keep)];
+    let mut store = store.crash(1, 1);
+    let mut all = vec![(xid(2), t + 1), (xid(3), t + 2), (xid(4), t + keep)];
+    assert_eq!(completed(&recover(&mut store, 1)), all);
+    Build::default().token(1, 1, t + keep + 1).submit(&mut store, 0);
+    store.settle();
+    all.remove(0);
     let mut store = store.crash(1, 1);
     for ms in [0, keep - 1_000, 2_000, keep] {
         let passed;

@@ -765,6 +765,7 @@ pub fn large_files_of_a_branch_stay_until_its_end<S: StoreUnderTest>(make: Make<
         let drawn = if commit { vec![(A, from(next, 2))] } else { vec![] };
         Build::default().decide(xid(1), commit, &drawn, 2_000).submit(&mut store, 0);
         store.settle();
+        assert_eq!([1, 2, 3].map(|n| readable(&mut store, n)), [!commit, commit, commit], "at once");
         for start in 0..2 {
             store = if start == 0 { store.restart(1) } else { store.crash(1, 3) };
             let found = recover(&mut store, 1);

@@ -130,8 +130,7 @@ impl Image {
         self.remembered.forget(xid);
     }
 
-    /// The operations of a part: those that went ahead and those that came with the record. `None`: the queue is not there, nor
-    /// what went ahead.
+    /// The operations of a part: those that went ahead and those that came with the record. `None`: the queue is not there.
     fn whole(&mut self, txn: TxnId, queue: QueueId, part: &TxnPart, pieces: &[Bytes]) -> Option<Vec<Work>> {
         if !self.queues.contains_key(&queue) {
             return None;
@@ -225,7 +224,6 @@ impl Branches {
     /// The queue is deleted, and every part in it with it. A branch in doubt stays, without that part; nobody deletes a queue
     /// with such a part before that was rolled back by force.
     pub(super) fn delete(&mut self, queue: QueueId) {
-        self.ahead.retain(|(_, of), _| *of != queue);
         for branch in self.branches.values_mut() {
             branch.parts.remove(&queue);
         }
