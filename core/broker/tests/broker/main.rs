@@ -7,6 +7,7 @@ mod world;
 
 mod admin;
 mod attach;
+mod branches;
 mod browse;
 mod confirms;
 mod consume;
