@@ -458,6 +458,21 @@ mod tests {
             self.next += 1;
         }
 
+        /// Puts one in wherever it belongs, ready at once or to come.
+        fn insert(&mut self, sequence: Sequence, state: State) {
+            if self.list.find(sequence).is_some() {
+                // Numbers are drawn once: this one was there.
+                return;
+            }
+            let place = self.list.insert(Slot { sequence, packed: packed(State::Staged) });
+            assert_eq!((self.list.find(sequence), self.list.slot(place).sequence), (Some(place), sequence));
+            self.model.insert(sequence, State::Staged);
+            self.next = self.next.max(sequence + 1);
+            if state == State::Available {
+                self.change(sequence, Event::Commit);
+            }
+        }
+
         fn change(&mut self, sequence: Sequence, event: Event) {
             let place = self.list.find(sequence).expect("what lives is found");
             let slot = self.list.slot_mut(place);
@@ -511,7 +526,7 @@ mod tests {
                     dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     (dice >> 33) as usize % n.max(1)
                 };
-                match what % 6 {
+                match what % 8 {
                     0 | 1 => {
                         for n in 0..count {
                             // Dense, or with gaps, some of them wide.
@@ -541,6 +556,14 @@ mod tests {
                         for _ in 0..count.min(held.len()) {
                             let at = if b % 2 == 0 { 0 } else { pick(held.len()) };
                             pair.change(held.remove(at), Event::Acknowledge);
+                        }
+                    }
+                    5 | 6 => {
+                        // A run of numbers, somewhere; below all of them, now and then.
+                        let first = if b.is_multiple_of(5) { 0 } else { pick(pair.next as usize + 2) as u64 };
+                        let state = if c.is_multiple_of(3) { State::Staged } else { State::Available };
+                        for sequence in first..first + count as u64 / 2 {
+                            pair.insert(sequence, state);
                         }
                     }
                     _ => {
