@@ -387,6 +387,7 @@ impl<S: Store> Shard<S> {
         self.ring_alarms(now);
         self.queues.tick();
         self.poll_store();
+        self.queues.go_on_with_commands();
         self.relieve();
         self.queues.seal_volatile();
         for _ in 0..ROUNDS {
@@ -506,6 +507,7 @@ impl<S: Store> Shard<S> {
         out.append(&mut self.queues.out);
         // What a connection's end changed for queues (its consumers are gone) is for the next turn.
         self.wake |= self.queues.has_ready() || !self.queues.answers.is_empty();
+        self.wake |= !self.queues.txn_answers.is_empty() || self.queues.has_commands();
     }
 
     fn forget_over(&mut self) {

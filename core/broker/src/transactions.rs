@@ -379,7 +379,10 @@ impl Queues {
                     self.taken_over.push((session, but));
                 }
                 SessionEffect::Status { to, status } => match self.transactions.asking.get_mut(&to) {
-                    Some(asking) => asking.status = Some(status),
+                    Some(asking) => {
+                        asking.status = Some(status);
+                        self.answer_asking(to);
+                    }
                     None => self.txn_answer(TxnAnswer::Status { to, status }),
                 },
             }

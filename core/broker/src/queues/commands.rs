@@ -6,7 +6,6 @@ use crate::mail::Body;
 use crate::topology::{Change, not_found, refused};
 use packhorse_model::{QueueId, QueueName, QueueSettings, ShardId};
 use packhorse_queue::Input;
-use packhorse_store::Ticket;
 use std::collections::BTreeMap;
 
 /// See the module.
@@ -18,6 +17,8 @@ pub(super) struct Commands {
     moves: BTreeMap<u64, Moving>,
     /// Queues to be deleted once records on their way to the disk have arrived that name work of transactions in them.
     deletes: Vec<Deleting>,
+    /// Commands that had to wait and go on now.
+    again: Vec<(u64, Command)>,
     /// The broker is stopping: nothing is begun any more.
     stopping: bool,
 }
@@ -155,15 +156,29 @@ impl Queues {
         self.commands.deletes.push(Deleting { queue, id, name, by });
     }
 
-    /// Such a record has come, or never will.
-    pub(super) fn delete_again(&mut self, queue: QueueId) {
-        if self.commands.deletes.is_empty() || self.hands_over(queue) {
+    /// Carries out a command again that had to wait, as soon as nothing else is under way: it may be that a queue goes.
+    pub(crate) fn command_again(&mut self, id: u64, command: Command) {
+        self.commands.again.push((id, command));
+    }
+
+    /// Whether commands may go on.
+    pub(crate) fn has_commands(&self) -> bool {
+        let mut deletes = self.commands.deletes.iter();
+        !self.commands.again.is_empty() || deletes.any(|deleting| !self.hands_over(deleting.queue))
+    }
+
+    /// Goes on with commands that had to wait.
+    pub(crate) fn go_on_with_commands(&mut self) {
+        if !self.has_commands() {
             return;
         }
-        for Deleting { id, name, by, .. } in
-            self.commands.deletes.extract_if(.., |d| d.queue == queue).collect::<Vec<_>>()
-        {
-            self.command(id, Command::QueueDelete { name, force: true, by });
+        let staged = &self.staged;
+        let due = self.commands.deletes.extract_if(.., |deleting| !staged.hands_over(deleting.queue));
+        let deletes = due.map(|Deleting { id, name, by, .. }| (id, Command::QueueDelete { name, force: true, by }));
+        let mut commands: Vec<_> = deletes.collect();
+        commands.append(&mut self.commands.again);
+        for (id, command) in commands {
+            self.command(id, command);
         }
     }
 
@@ -174,7 +189,7 @@ impl Queues {
 
     /// Answers a command when everything that was done so far is durable.
     fn reply_when_durable(&mut self, id: u64, reply: Reply) {
-        let after = if self.batch.is_empty() { Ticket(self.ticket.0 - 1) } else { self.ticket };
+        let after = self.last_ticket();
         if after <= self.due.durable() {
             self.reply(id, reply);
             return;
@@ -210,6 +225,9 @@ impl Queues {
         }
         for deleting in std::mem::take(&mut self.commands.deletes) {
             self.reply(deleting.id, stopping(0));
+        }
+        for (id, _) in std::mem::take(&mut self.commands.again) {
+            self.reply(id, stopping(0));
         }
         self.stop_operators();
     }

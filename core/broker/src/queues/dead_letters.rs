@@ -4,9 +4,9 @@
 use super::{Due, Queues, Reply};
 use crate::io::Level;
 use crate::mail::{Answer, Body, Guest};
-use packhorse_model::{Content, EntryKey, QueueId, Reason, Resident};
+use packhorse_model::{Content, EntryKey, QueueId, Reason, Resident, Sequence};
 use packhorse_queue::{self as queue, Input};
-use packhorse_store::Ticket;
+use std::ops::RangeInclusive;
 
 /// An entry on its way to another queue.
 #[derive(Debug)]
@@ -105,17 +105,9 @@ impl Queues {
 
     /// A queue is gone with all its entries, also those on their way: nobody waits for them any more.
     pub(super) fn forget_relocating(&mut self, queue: QueueId) {
-        let mut replies = Vec::new();
-        self.relocating.retain(|from, relocating| {
-            let stays = from.queue != queue;
-            replies.extend(relocating.reply.take_if(|_| !stays));
-            stays
-        });
-        self.postponed.retain(|from, reply| {
-            let stays = from.queue != queue;
-            replies.extend((!stays).then_some(*reply));
-            stays
-        });
+        let relocating = self.relocating.extract_if(entries_of(queue), |_, _| true).filter_map(|(_, r)| r.reply);
+        let postponed = self.postponed.extract_if(entries_of(queue), |_, _| true).map(|(_, reply)| reply);
+        let replies: Vec<Reply> = relocating.chain(postponed).collect();
         for (link, delivery) in replies {
             self.answer(link, Answer::Settled { delivery });
         }
@@ -125,8 +117,8 @@ impl Queues {
     #[cold]
     pub(super) fn settle_postponed(&mut self, slot: u32) {
         let queue = &self.held[slot as usize].queue;
-        let gone = |from: &EntryKey| from.queue == queue.id() && !queue.is_doomed(from.sequence);
-        let replies: Vec<Reply> = self.postponed.extract_if(.., |from, _| gone(from)).map(|(_, reply)| reply).collect();
+        let gone = self.postponed.extract_if(entries_of(queue.id()), |from, _| !queue.is_doomed(from.sequence));
+        let replies: Vec<Reply> = gone.map(|(_, reply)| reply).collect();
         for (link, delivery) in replies {
             self.settled_when_durable(link, delivery);
         }
@@ -193,7 +185,7 @@ impl Queues {
             self.log(Level::Warn, None, text);
         }
         // One that no store has does not overtake those that were moved before it and wait for their flush.
-        let after = if self.batch.is_empty() { Ticket(self.ticket.0 - 1) } else { self.ticket };
+        let after = self.last_ticket();
         if done && stored {
             self.batch.require_flush();
         }
@@ -219,4 +211,9 @@ impl Queues {
         let input = if done { Input::Arrived { level, sequence } } else { Input::Abandon { level, sequence } };
         self.tell(slot, input);
     }
+}
+
+/// All keys of a queue's entries.
+fn entries_of(queue: QueueId) -> RangeInclusive<EntryKey> {
+    EntryKey { queue, sequence: 0 }..=EntryKey { queue, sequence: Sequence::MAX }
 }

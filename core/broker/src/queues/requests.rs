@@ -6,7 +6,7 @@ use crate::io::Level;
 use crate::mail::{Answer, Body, LinkRef, Payload, Request};
 use packhorse_model::{Head, Outcome, Planted, QueueId, planted};
 use packhorse_queue::{self as queue, ConsumerId, DeliveryKey, Input};
-use packhorse_store::LargeOp;
+use packhorse_store::{LargeOp, Ticket};
 
 impl Queues {
     /// Takes a request for a queue, here or elsewhere.
@@ -166,6 +166,11 @@ impl Queues {
         if let Some((link, delivery)) = reply {
             self.settled_when_durable(link, delivery);
         }
+    }
+
+    /// The ticket of all that was done so far.
+    pub(super) fn last_ticket(&self) -> Ticket {
+        if self.batch.is_empty() { Ticket(self.ticket.0 - 1) } else { self.ticket }
     }
 
     pub(super) fn settled_when_durable(&mut self, link: LinkRef, delivery: u32) {

@@ -50,6 +50,11 @@ impl Staged {
         self.parts.range((queue, first)..=(queue, last)).map(|((_, txn), part)| (*txn, part))
     }
 
+    /// Whether a record that names a part in this queue may be on its way to the disk, and the queue must not be deleted before it.
+    pub(super) fn hands_over(&self, queue: QueueId) -> bool {
+        self.of(queue).any(|(_, part)| part.stage == Stage::HandedOver)
+    }
+
     /// Takes out a part that is over; its bodies are not pinned any more.
     fn take(&mut self, queue: QueueId, txn: TxnId, ring: &mut Ring) -> Option<Part> {
         let part = self.parts.remove(&(queue, txn))?;
@@ -163,7 +168,6 @@ impl Queues {
         if let Some(slot) = slot {
             self.tell(slot, queue::Input::Apply { txn, operations, resolution, buffers: &buffers });
         }
-        self.delete_again(id);
     }
 
     /// An operation of a branch in doubt from before this start.
@@ -173,9 +177,9 @@ impl Queues {
         self.tell(slot, queue::Input::RecoveredOp(op));
     }
 
-    /// Whether a record that names a part in this queue may be on its way to the disk, and the queue must not be deleted before it.
+    /// See [`Staged::hands_over`].
     pub(crate) fn hands_over(&self, id: QueueId) -> bool {
-        self.staged.of(id).any(|(_, part)| part.stage == Stage::HandedOver)
+        self.staged.hands_over(id)
     }
 
     /// A queue is gone, and parts of transactions in it: their homes are told if they wait, or else when they ask.

@@ -6,7 +6,7 @@ use crate::queues::Queues;
 use crate::{Command, Config, Effect, Input, Level, Mail, QueuePatch, Reply, Shard};
 use packhorse_model::{ConnectionId, ContentFormat, Head, HeadFlags, Now, Outcome, QueueId, Seed, ShardId, TxnId, Xid};
 use packhorse_queue::{ConsumerId, DeliveryKey};
-use packhorse_store::{Memory, MemoryStore, Store, TxnPart};
+use packhorse_store::{LargeOp, Memory, MemoryStore, Store, TxnPart};
 use packhorse_txn::state::Verb;
 use packhorse_txn::{Code, Control, NoWork, ReplyTo, Start, TxStatus};
 use std::collections::{BTreeMap, VecDeque};
@@ -352,6 +352,19 @@ impl Rig {
     ) -> Result<(), NoWork> {
         let payload = Payload::Slice(text.as_bytes());
         self.queues(usize::from(control.shard.0)).stage_enqueue(queue, txn, control, head(persistent), payload)
+    }
+
+    /// Adds a message whose content is in a file.
+    pub(super) fn add_large(&mut self, control: Control, txn: TxnId, queue: QueueId, persistent: bool) {
+        let queues = self.queues(usize::from(control.shard.0));
+        let id = queues.new_large();
+        let bytes = bytes::Bytes::from_static(b"a large message");
+        let length = bytes.len() as u64;
+        queues.large_ops.extend([LargeOp::Begin { id }, LargeOp::Chunk { id, bytes }, LargeOp::End { id }]);
+        self.run();
+        let payload = Payload::Large { id, length };
+        let queues = self.queues(usize::from(control.shard.0));
+        queues.stage_enqueue(queue, txn, control, head(persistent), payload).expect("the work is taken");
     }
 
     pub(super) fn remove(&mut self, control: Control, txn: TxnId, queue: QueueId, key: DeliveryKey) {

@@ -285,7 +285,7 @@ fn work_that_crosses_a_timeout_is_refused_and_leaves_nothing() {
     let settings = |config: &mut Config| {
         config.transactions = TransactionConfig { branch_timeout_ms: 1_000, ..TransactionConfig::default() };
     };
-    each_with(settings, |rig, at| {
+    let test = |rig: &mut Rig, at: usize| {
         let (a, b) = (rig.declare("a"), rig.declare("b"));
         let control = rig.control(at);
         let txn = rig.start(control, &xid("x"));
@@ -302,12 +302,17 @@ fn work_that_crosses_a_timeout_is_refused_and_leaves_nothing() {
         }
         rig.run();
         let told = rig.refused.iter().filter(|(_, of, why)| *of == txn && *why == NoWork::RolledBack(Cause::Timeout));
-        assert_eq!((refused, told.count()), if at == 0 { (2, 0) } else { (0, 2) });
+        assert_eq!((refused, told.count()), if at == 0 { (2, 0) } else { (0, 2) }, "{:?}", rig.refused);
         assert_eq!(rig.pinned(), 0);
         assert_eq!(rig.code(control, &xid("x"), Verb::End), Code::RolledBackTimeout);
         assert!(rig.texts(a).is_empty() && rig.texts(b).is_empty());
         assert_eq!(counts(rig, "a"), (0, 0, 0, 0));
-    });
+    };
+    each_with(settings, test);
+    // Home, connection and queue in three shards: the rollback overtakes the message.
+    let mut config = Config { shards: 3, ..Config::default() };
+    settings(&mut config);
+    test(&mut Rig::with(config), 1);
 }
 
 #[test]
@@ -615,5 +620,105 @@ fn what_is_large_goes_ahead_and_does_not_stay_in_memory() {
             assert_eq!(numbers(rig.texts(a)), (0..100).step_by(2).collect::<Vec<_>>());
             assert_eq!(numbers(rig.texts(b)), (1..100).step_by(2).collect::<Vec<_>>());
         }
+    });
+}
+
+#[test]
+fn the_file_of_a_large_message_lives_as_long_as_the_message_may() {
+    each(|rig, at| {
+        let (a, b) = (rig.declare("a"), rig.declare("b"));
+        for persistent in [false, true] {
+            for queue in [a, b] {
+                let control = rig.control(at);
+                let txn = rig.begin(control);
+                rig.add_large(control, txn, queue, persistent);
+                rig.run();
+                assert_eq!(rig.memory.large_files(), 1);
+                rig.lose(control);
+                assert_eq!(rig.memory.large_files(), 0);
+                let txn = rig.begin(control);
+                rig.add_large(control, txn, queue, persistent);
+                assert_eq!(rig.commit(control, txn), packhorse_txn::Reply::Committed);
+                assert_eq!(rig.memory.large_files(), 1);
+                let consumer = rig.consumer(queue);
+                let got = rig.got(consumer);
+                assert_eq!(got.len(), 1);
+                rig.acknowledge(queue, got[0].key);
+                rig.leave(consumer);
+                assert_eq!(rig.memory.large_files(), 0);
+                for commits in [false, true] {
+                    let control = rig.control(at);
+                    let txn = rig.start(control, &xid("x"));
+                    rig.add_large(control, txn, queue, persistent);
+                    rig.prepare(control, &xid("x"));
+                    rig.crash(1);
+                    assert_eq!(rig.memory.large_files(), usize::from(persistent));
+                    let control = rig.control(at);
+                    let verb = if commits { Verb::Commit } else { Verb::Rollback };
+                    assert_eq!(rig.code(control, &xid("x"), verb), Code::Ok);
+                    assert_eq!(rig.memory.large_files(), usize::from(commits && persistent));
+                    assert_eq!(rig.texts(queue).len(), usize::from(commits && persistent));
+                    assert_eq!(
+                        rig.ask(Command::QueuePurge { name: "a".into(), by: None }),
+                        Reply::Purged { messages: u64::from(commits && persistent && queue == a) }
+                    );
+                    rig.ask(Command::QueuePurge { name: "b".into(), by: None });
+                    rig.run();
+                    assert_eq!(rig.memory.large_files(), 0);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn what_is_not_persistent_is_whole_after_the_commit_though_memory_is_short() {
+    each_with(
+        |config| config.memory_bytes = 64 << 10,
+        |rig, at| {
+            let (a, b) = (rig.declare("a"), rig.declare("b"));
+            let control = rig.control(at);
+            let text = |n: usize| format!("{n:03}{}", "x".repeat(2_000));
+            let txn = rig.begin(control);
+            for n in 0..200 {
+                rig.add_as(control, txn, [a, b][n % 2], &text(n), n % 3 == 0).unwrap();
+            }
+            assert_eq!(rig.commit(control, txn), packhorse_txn::Reply::Committed);
+            assert_eq!(rig.pinned(), 0);
+            rig.run();
+            assert_eq!(rig.texts(a), (0..200).step_by(2).map(text).collect::<Vec<_>>());
+            assert_eq!(rig.texts(b), (1..200).step_by(2).map(text).collect::<Vec<_>>());
+            // Staged bodies count as memory.
+            let txn = rig.begin(control);
+            rig.add_as(control, txn, a, &"y".repeat(100_000), false).unwrap();
+            rig.run();
+            assert!(rig.shards.iter().any(|shard| shard.queues.ring.is_short()));
+            assert_eq!(rig.texts(a).len(), 100, "loads go on, one at a time");
+        },
+    );
+}
+
+#[test]
+fn a_question_waits_for_the_commit_that_is_on_its_way() {
+    each(|rig, at| {
+        let a = rig.declare("a");
+        let broker = rig.memory.handle(ShardId(0)).broker();
+        let token = Token { broker, session: ClientSession([7; 16]), counter: 1 };
+        let control = rig.control(at);
+        let txn = rig.begin(control);
+        rig.add(control, txn, a, "new");
+        rig.run();
+        rig.memory.set_auto(false);
+        rig.transact(control, |to| packhorse_txn::Input::Discharge { to, txn, fail: false, token: Some(token) });
+        rig.run();
+        let other = rig.control(at);
+        let to = rig.question(other);
+        rig.queues(at).tx_status(to, token);
+        rig.run();
+        assert!(rig.statuses.is_empty());
+        rig.memory.set_auto(true);
+        rig.memory.flush_all();
+        rig.run();
+        assert_eq!(rig.statuses.remove(&to.question), Some(TxStatus::Committed));
     });
 }

@@ -105,7 +105,7 @@ impl Queues {
         // What the home has said to the queue is there before this.
         let owner = queue.owner(self.config.shards);
         if owner == self.shard {
-            self.command(id, command);
+            self.command_again(id, command);
         } else {
             self.mail(owner, Body::Admin { id, command });
         }
