@@ -38,6 +38,9 @@ pub(super) struct Rig {
     consumers: BTreeMap<u32, (QueueId, ConsumerId)>,
     got: BTreeMap<u32, Vec<Got>>,
     heard: u64,
+    /// Mail from the one shard to the other is late.
+    slow: Option<(usize, usize)>,
+    late: VecDeque<Box<Mail>>,
 }
 
 impl Rig {
@@ -75,6 +78,8 @@ impl Rig {
             consumers: BTreeMap::new(),
             got: BTreeMap::new(),
             heard: 0,
+            slow: None,
+            late: VecDeque::new(),
         }
     }
 
@@ -118,7 +123,7 @@ impl Rig {
                 self.shards[shard].handle(Input::Mail(mail), self.now, &mut effects);
             }
             self.shards[shard].end_turn(self.now, &mut effects);
-            self.take_in(effects);
+            self.take_in(shard, effects);
             for unheard in std::mem::take(&mut self.shards[shard].queues.unheard) {
                 self.hear(unheard);
             }
@@ -128,9 +133,10 @@ impl Rig {
         }
     }
 
-    fn take_in(&mut self, effects: Vec<Effect>) {
+    fn take_in(&mut self, from: usize, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
+                Effect::Mail { to, mail } if self.slow == Some((from, usize::from(to.0))) => self.late.push_back(mail),
                 Effect::Mail { to, mail } => self.mail[usize::from(to.0)].push_back(mail),
                 Effect::AdminReply { id, reply } => {
                     let before = self.admin.insert(id, *reply);
@@ -139,6 +145,13 @@ impl Rig {
                 Effect::Log { level, text, .. } => self.logs.push((level, text)),
                 _ => {}
             }
+        }
+    }
+
+    /// From now on mail from the one shard to the other is late; what was late before arrives.
+    pub(super) fn slow(&mut self, pair: Option<(usize, usize)>) {
+        if let Some((_, to)) = std::mem::replace(&mut self.slow, pair) {
+            self.mail[to].extend(self.late.drain(..));
         }
     }
 
@@ -196,7 +209,7 @@ impl Rig {
         let mut effects = Vec::new();
         let id = self.commands;
         self.shards[shard].handle(Input::Admin { id, command }, self.now, &mut effects);
-        self.take_in(effects);
+        self.take_in(shard, effects);
         id
     }
 

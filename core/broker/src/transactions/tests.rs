@@ -316,6 +316,32 @@ fn work_that_crosses_a_timeout_is_refused_and_leaves_nothing() {
 }
 
 #[test]
+fn a_message_that_comes_after_the_rollback_is_dropped() {
+    let mut rig = Rig::new(3);
+    let (_, b) = (rig.declare("a"), rig.declare("b"));
+    let control = rig.control(1);
+    for persistent in [true, false] {
+        let txn = rig.start(control, &xid("x"));
+        rig.slow(Some((1, 2)));
+        for text in ["one", "two"] {
+            rig.add_as(control, txn, b, text, persistent).unwrap();
+        }
+        rig.run();
+        assert_eq!(rig.code(control, &xid("x"), Verb::Fail), Code::Ok);
+        assert_eq!(rig.pinned(), 0);
+        rig.slow(None);
+        rig.run();
+        assert_eq!((rig.pinned(), counts(&mut rig, "b")), (0, (0, 0, 0, 0)));
+        assert_eq!(rig.code(control, &xid("x"), Verb::Rollback), Code::Ok);
+    }
+    let txn = rig.start(control, &xid("x"));
+    rig.add(control, txn, b, "three");
+    rig.prepare(control, &xid("x"));
+    assert_eq!(rig.code(control, &xid("x"), Verb::Commit), Code::Ok);
+    assert_eq!(rig.texts(b), ["three"]);
+}
+
+#[test]
 fn a_local_transaction_times_out_by_itself() {
     let settings = |config: &mut Config| {
         config.transactions = TransactionConfig { local_timeout_ms: 1_000, ..TransactionConfig::default() };
@@ -434,6 +460,32 @@ fn a_queue_is_deleted_behind_the_record_of_a_commit_with_work_in_it() {
         assert_eq!(rig.texts(b), ["two"]);
         rig.crash(1);
         assert_eq!(rig.texts(b), ["two"]);
+    }
+}
+
+#[test]
+fn a_queue_is_not_deleted_while_a_prepare_is_on_its_way() {
+    for at in [0, 1] {
+        let mut rig = Rig::new(2);
+        let (a, b) = (rig.declare("a"), rig.declare("b"));
+        let control = rig.control(at);
+        let txn = rig.start(control, &xid("x"));
+        rig.add(control, txn, a, "one");
+        rig.add(control, txn, b, "two");
+        assert_eq!(rig.code(control, &xid("x"), Verb::End), Code::Ok);
+        rig.memory.set_auto(false);
+        let question = rig.xa(control, &xid("x"), Verb::Prepare);
+        rig.run();
+        let delete = rig.command(0, Command::QueueDelete { name: "a".into(), force: true, by: None });
+        rig.run();
+        assert!(rig.admin.is_empty() && rig.replies.is_empty());
+        rig.memory.set_auto(true);
+        rig.memory.flush_all();
+        rig.run();
+        assert_eq!(rig.replies.remove(&question).map(|reply| reply.code()), Some(Code::Ok));
+        assert_eq!(refusal(rig.admin.remove(&delete).unwrap()).code, "queue-in-doubt");
+        assert_eq!(rig.code(control, &xid("x"), Verb::Commit), Code::Ok);
+        assert_eq!((rig.texts(a), rig.texts(b)), (vec!["one".to_string()], vec!["two".to_string()]));
     }
 }
 
