@@ -74,54 +74,17 @@ impl LoadJob {
         self.left == 0
     }
 
-    /// The answer. What was read between the bodies is left out when it is much.
+    /// The answer: one read as it is, unless much lies between the bodies in it; otherwise copies of the bodies alone.
     pub(crate) fn finish(self) -> Event {
         let wanted: u64 = self.entries.iter().map(|e| u64::from(e.length)).sum();
-        let came: u64 = self.reads.iter().map(|(_, length, _)| u64::from(*length)).sum();
-        if came > wanted + GAPS_KEPT_BYTES {
-            return self.finish_packed();
-        }
-        let single = self.reads.len() == 1;
-        let mut buffer = Vec::new();
-        let mut bodies = Vec::with_capacity(self.entries.len());
-        let mut reads = self.reads.iter();
-        let mut current = reads.next();
-        let mut base = 0;
-        for entry in &self.entries {
-            if entry.length == 0 {
-                bodies.push(LoadedBody { sequence: entry.sequence, range: Some((0, 0)) });
-                continue;
-            }
-            // Entries lie in the reads in the order in which they were planned.
-            while let Some((place, length, bytes)) = current
-                && !within(entry, *place, *length)
-            {
-                base += if single { 0 } else { bytes.as_ref().map_or(0, Bytes::len) };
-                current = reads.next();
-                let _ = (place, length);
-            }
-            let found = current.and_then(|(place, _, bytes)| {
-                let at = (entry.place.offset - place.offset) as usize;
-                let bytes = bytes.as_ref()?.get(at..at + entry.length as usize)?;
-                (crc(0, bytes) == entry.crc).then_some((base + at) as u32)
-            });
-            bodies.push(LoadedBody { sequence: entry.sequence, range: found.map(|at| (at, entry.length)) });
-        }
-        let buffer = match self.reads.into_iter().map(|read| read.2.unwrap_or_default()).collect::<Vec<_>>() {
-            mut one if one.len() == 1 => one.remove(0),
-            many => {
-                many.iter().for_each(|bytes| buffer.extend_from_slice(bytes));
-                Bytes::from(buffer)
-            }
+        let as_it_is = match &self.reads[..] {
+            [(_, length, _)] => u64::from(*length) <= wanted + GAPS_KEPT_BYTES,
+            _ => false,
         };
-        Event::Loaded(Box::new(Loaded { load: self.load, buffer, bodies }))
-    }
-}
-
-impl LoadJob {
-    /// The answer, with nothing but the bodies in it.
-    fn finish_packed(self) -> Event {
-        let mut buffer = Vec::new();
+        let mut copies = Vec::new();
+        if !as_it_is {
+            copies.reserve_exact(wanted as usize);
+        }
         let mut bodies = Vec::with_capacity(self.entries.len());
         let mut reads = self.reads.iter().peekable();
         for entry in &self.entries {
@@ -129,19 +92,27 @@ impl LoadJob {
                 bodies.push(LoadedBody { sequence: entry.sequence, range: Some((0, 0)) });
                 continue;
             }
+            // Entries lie in the reads in the order in which they were planned.
             while reads.next_if(|(place, length, _)| !within(entry, *place, *length)).is_some() {}
             let found = reads.peek().and_then(|(place, _, bytes)| {
                 let at = (entry.place.offset - place.offset) as usize;
-                bytes.as_ref()?.get(at..at + entry.length as usize).filter(|bytes| crc(0, bytes) == entry.crc)
+                let body = bytes.as_ref()?.get(at..at + entry.length as usize)?;
+                (crc(0, body) == entry.crc).then_some((at, body))
             });
-            let range = found.map(|bytes| {
-                let at = buffer.len() as u32;
-                buffer.extend_from_slice(bytes);
+            let range = found.map(|(at, body)| {
+                if as_it_is {
+                    return (at as u32, entry.length);
+                }
+                let at = copies.len() as u32;
+                copies.extend_from_slice(body);
                 (at, entry.length)
             });
             bodies.push(LoadedBody { sequence: entry.sequence, range });
         }
-        Event::Loaded(Box::new(Loaded { load: self.load, buffer: Bytes::from(buffer), bodies }))
+        let mut reads = self.reads.into_iter().map(|(_, _, bytes)| bytes.unwrap_or_default());
+        let one = reads.next().filter(|_| as_it_is);
+        let buffer = one.unwrap_or_else(|| Bytes::from(copies));
+        Event::Loaded(Box::new(Loaded { load: self.load, buffer, bodies }))
     }
 }
 
@@ -219,7 +190,7 @@ mod tests {
         let expected: Vec<Option<Vec<u8>>> =
             [Some("one"), Some("two"), Some(""), Some("four"), None, Some("six")].map(|b| b.map(|b| b.into())).into();
         assert_eq!(bodies, expected);
-        assert_eq!(bytes, 103 + 4 + 3);
+        assert_eq!(bytes, 3 + 3 + 4 + 3, "of several reads the bodies are copied, and nothing else");
     }
 
     #[test]
@@ -245,6 +216,26 @@ mod tests {
         let expected: Vec<Option<Vec<u8>>> =
             [Some("one"), Some(""), Some("three"), None, Some("five"), None].map(|b| b.map(|b| b.into())).into();
         assert_eq!((bodies, bytes), (expected, 3 + 5 + 4));
+    }
+
+    #[test]
+    fn one_read_is_handed_on_as_it_is_unless_much_lies_between_the_bodies() {
+        for (gap, as_it_is) in [(0, true), (GAPS_KEPT_BYTES as u32, true), (GAPS_KEPT_BYTES as u32 + 1, false)] {
+            let entries = vec![entry(1, 1, 8, b"one"), entry(2, 1, 11, b""), entry(3, 1, 11 + gap, b"two")];
+            let (mut job, ops) = LoadJob::new(0, load(), entries);
+            assert_eq!(ops.len(), 1);
+            let read = Bytes::from([&b"one"[..], &vec![9; gap as usize], b"two"].concat());
+            assert!(job.on_read(0, Some(read.clone())));
+            let Event::Loaded(loaded) = job.finish() else { panic!("a load is answered") };
+            let body = |n: usize| {
+                let (at, length) = loaded.bodies[n].range.unwrap();
+                &loaded.buffer[at as usize..(at + length) as usize]
+            };
+            assert_eq!((body(0), body(1), body(2)), (&b"one"[..], &b""[..], &b"two"[..]), "{gap}");
+            // Without a copy: it is the same memory.
+            assert_eq!(loaded.buffer.as_ptr() == read.as_ptr(), as_it_is, "{gap}");
+            assert_eq!(loaded.buffer.len(), if as_it_is { read.len() } else { 6 }, "{gap}");
+        }
     }
 
     #[test]

@@ -6,6 +6,8 @@
 //! nothing proves that it was confirmed, and damage otherwise; nothing is ever appended behind a torn tail.
 
 mod mend;
+#[cfg(test)]
+mod tests;
 
 use crate::block::{self, BlockHeader, HEADER, UNIT};
 use crate::bytes_io::{Draw, crc};

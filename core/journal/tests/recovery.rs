@@ -315,7 +315,7 @@ fn strangers_files_are_named() {
     disk.plant(FileName::Store, Some(b"something else entirely".to_vec()));
     let error = start(disk).err().expect("it is refused");
     assert!(
-        error.to_string().starts_with("STORE holds no Packhorse store, this program reads formats 1 to 3;"),
+        error.to_string().starts_with("STORE holds no Packhorse store, this program reads formats 1 to 4;"),
         "{error}"
     );
 

@@ -9,9 +9,12 @@ use crate::record::{Encoded, End, start_meta};
 use bytes::Bytes;
 use packhorse_model::{
     ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, Overlay, QueueId, QueueLimits, QueueName,
-    QueueSettings, Reason,
+    QueueSettings, Reason, ShardId, TxnId, Xid,
 };
-use packhorse_store::{BLAME_MS, Batch, Load, Op, PASSED, RESERVE, Recovered, Remember, Stored as Content};
+use packhorse_store::{
+    Ahead, BLAME_MS, Batch, Decide, Figures, Load, Op, PASSED, Prepare, RESERVE, Recovered, Remember,
+    Stored as Content, TxOps, TxnOp, TxnPart,
+};
 use std::collections::BTreeMap;
 
 /// Broker time of crashes, ms.
@@ -400,4 +403,57 @@ fn sections_are_whole_and_in_order_or_not_there() {
     assert_eq!(sections(&header, &bytes[..bytes.len() - 8]), None);
     // Another checkpoint's sections in the same file.
     assert_eq!(sections(&Header { salt: 99, ..header }, &bytes), None);
+}
+
+#[test]
+fn a_big_branch_is_told_in_slices_while_it_ends() {
+    let mut index = Index::new(1);
+    let mut history = History { draw: Draw::new(1), ..empty() };
+    let (queue, name) = (QueueId(1), QueueName::new("big").unwrap());
+    let mut block = 0;
+    let mut apply = |index: &mut Index, op: Op, batch: Batch| {
+        let mut batch = batch;
+        batch.push(op);
+        block += 4;
+        index.apply(&Encoded::new(batch).meta, place(block), &mut Vec::new()).unwrap();
+    };
+    let create = Op::QueueCreate { id: queue, name, settings: QueueSettings::default(), reserved: RESERVE };
+    apply(&mut index, create, Batch::default());
+    let txn = TxnId { run: 1, number: 1, home: ShardId(0) };
+    let mut batch = Batch::default();
+    let ops: Vec<TxnOp> = (0..20_000)
+        .map(|index| TxnOp::Enqueue { index, head: history.head(), content: Content::Body(batch.copy_body(b"x")) })
+        .collect();
+    apply(&mut index, Op::TxOps(Box::new(TxOps { txn, queue, record: 0, ops })), batch);
+    let xid = Xid::new(1, b"big", b"").unwrap();
+    let ahead = Ahead { records: 1, ops: 20_000, bytes: 20_000 };
+    let part = TxnPart { ahead, ..TxnPart::default() };
+    let parts = vec![(queue, part, Figures { adds: 20_000, removes: 0, bytes: 20_000 })];
+    let (client, wall_ms, at_ms) = ("".into(), 0, 0);
+    let prepare = Prepare { txn, xid: xid.clone(), client, parts, wall_ms, at_ms };
+    apply(&mut index, Op::Prepare(Box::new(prepare)), Batch::default());
+    let mut walk = Walk::new(&mut index, place(1_000_000));
+    let (mut told, mut slices, mut ended) = (0, 0, false);
+    while !walk.done() {
+        let mut section = Vec::new();
+        walk.slice(&mut index, &mut section, 8192);
+        assert!(section.len() < 200_000, "{} bytes in a slice", section.len());
+        let mut items = Items::new(&section);
+        while let Some(item) = items.next().unwrap() {
+            if let Item::Operations { works, in_doubt: true, .. } = item {
+                assert!(works.len() <= 8192);
+                told += works.len();
+            }
+        }
+        slices += 1;
+        // It ends after the first slice, and is told on as it was.
+        if !std::mem::replace(&mut ended, true) {
+            let decide = Decide { xid: xid.clone(), commit: false, numbers: Vec::new(), at_ms: 1 };
+            apply(&mut index, Op::Decide(Box::new(decide)), Batch::default());
+        }
+    }
+    assert_eq!(told, 20_000);
+    assert!(slices >= 6, "{slices}");
+    assert_eq!(walk.held(3), (0, 20_000), "its bodies are held");
+    assert_eq!(index.live_in(3), 0, "and live no more");
 }
