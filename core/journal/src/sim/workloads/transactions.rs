@@ -16,7 +16,7 @@ const SHARDS: u16 = 2;
 /// All of them. Checkpoints are taken between any two records, and segments are used again meanwhile.
 pub(super) fn workloads(base: Workload) -> Vec<Workload> {
     let often = |every_bytes, slice_entries| super::Checkpoints { every_bytes, slice_entries, ..base.checkpoints };
-    let base = Workload { shards: SHARDS, segment_bytes: 16 * 1024, turns: 40, ..base };
+    let base = Workload { shards: SHARDS, segment_bytes: 16 * 1024, turns: 26, ..base };
     vec![
         Workload { name: "local-commits", checkpoints: often(20 * 1024, 3), turn: local_commits, ..base },
         Workload { name: "work-ahead", checkpoints: often(10 * 1024, 2), slow: 2, turn: work_ahead, ..base },
@@ -26,22 +26,29 @@ pub(super) fn workloads(base: Workload) -> Vec<Workload> {
             checkpoints: often(10 * 1024, 1),
             earlier: 2,
             slow: 2,
+            turns: 22,
             turn: held_and_back,
             ..base
         },
-        Workload { name: "operators-decide", checkpoints: often(14 * 1024, 2), turn: operators_decide, ..base },
+        Workload {
+            name: "operators-decide",
+            checkpoints: often(10 * 1024, 2),
+            turns: 34,
+            turn: operators_decide,
+            ..base
+        },
         Workload {
             name: "branches-of-earlier-lives",
             checkpoints: often(16 * 1024, 4),
             earlier: 3,
-            turns: 30,
+            turns: 24,
             turn: all_kinds,
             ..base
         },
         Workload {
             name: "large-ones-in-branches",
-            checkpoints: often(8 * 1024, 1),
-            turns: 24,
+            checkpoints: often(12 * 1024, 1),
+            turns: 18,
             turn: large_ones,
             ..base
         },
@@ -49,7 +56,7 @@ pub(super) fn workloads(base: Workload) -> Vec<Workload> {
             name: "transactions-in-big-blocks",
             segment_bytes: 256 * 1024,
             slow: 8,
-            turns: 10,
+            turns: 6,
             turn: in_big_blocks,
             ..base
         },
@@ -177,13 +184,18 @@ fn prepare(player: &mut Player, txn: TxnId, more: &[QueueId], step: Step, turn: 
     let mut batch = Batch::default();
     let parts = parts(player, &mut batch, txn, more, step, false);
     // A name that was used before comes again.
-    let known = &player.state().transactions;
-    let mut over = known.completed.iter().map(|(xid, ..)| xid).filter(|xid| !known.branches.contains_key(xid));
-    let again = over.next().cloned();
+    let again = over(player);
     let xid = again.filter(|_| player.below(6) == 0).unwrap_or_else(|| xid(txn));
     let (client, wall_ms) = (format!("client {turn}").into(), turn as i64 - 20);
     batch.push(Op::Prepare(Box::new(Prepare { txn, xid, client, parts, wall_ms, at_ms: turn })));
     player.submit(0, batch);
+}
+
+/// A completed branch that is remembered, and whose name is free.
+fn over(player: &Player) -> Option<Xid> {
+    let known = &player.state().transactions;
+    let mut over = known.completed.iter().map(|(xid, ..)| xid).filter(|xid| !known.branches.contains_key(xid));
+    over.next().cloned()
 }
 
 /// A branch in doubt, if there is one.
@@ -357,9 +369,8 @@ fn operators_decide(player: &mut Player, turn: u64) {
     }
     let known = &player.state().transactions;
     let decided = known.branches.iter().find(|(_, branch)| branch.decided.is_some()).map(|(xid, _)| xid.clone());
-    let completed = known.completed.first().map(|(xid, ..)| xid.clone());
     if turn % 3 == 2
-        && let Some(xid) = [decided, completed].into_iter().flatten().next()
+        && let Some(xid) = decided.or_else(|| over(player))
     {
         let mut batch = Batch::default();
         batch.push(Op::Forget { xid });
@@ -395,7 +406,7 @@ fn all_kinds(player: &mut Player, turn: u64) {
 /// Large messages, ahead, in branches and in commits.
 fn large_ones(player: &mut Player, turn: u64) {
     let both = queues(player);
-    traffic(player, &both, 300);
+    traffic(player, &both, 1200);
     let synced = player.take_synced();
     let txn = player.draw_txn();
     let mut batch = Batch::default();
