@@ -322,11 +322,7 @@ impl Queues {
                     self.batch.push(op);
                 }
                 Effect::Audit(audit) => {
-                    let queue = |id| {
-                        let known = self.directory.by_id(id).map(|known| format!("queue \"{}\"", known.name));
-                        known.unwrap_or_else(|| format!("the queue with id {id}"))
-                    };
-                    let text = operators::told(&audit, queue);
+                    let text = self.told(&audit);
                     self.log(Level::Warn, None, text);
                 }
                 Effect::VolatileLost { xid, count } => {

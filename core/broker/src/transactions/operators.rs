@@ -108,7 +108,11 @@ impl Queues {
         page
     }
 
-    fn tx_report(&self, view: View) -> TxReport {
+    /// Of what is decided only the decision is told: a start recovers no more.
+    fn tx_report(&self, mut view: View) -> TxReport {
+        if view.state.heuristic().is_some() {
+            view.parts.clear();
+        }
         let name = |queue: QueueId| self.directory.by_id(queue).map(|known| known.name.to_string());
         let parts = view.parts.iter().map(|(queue, part)| TxPart { queue: *queue, name: name(*queue), part: *part });
         let lost = view.lost.iter().map(|lost| TxLost {
@@ -262,13 +266,24 @@ fn not_decided(xid: &Xid, act: TxAct, code: Code, branch: Option<&View>) -> Repl
     refused(kind, code, detail)
 }
 
-/// An operator's decision as the log has it.
-pub(super) fn told(audit: &packhorse_txn::Audit, queue: impl Fn(QueueId) -> String) -> String {
-    let what = match audit.act {
-        Act::Commit => "committed".to_string(),
-        Act::Rollback => "rolled back".to_string(),
-        Act::Forget => "forgotten".to_string(),
-        Act::Force(id) => format!("rolled back in {}", queue(id)),
-    };
-    format!("transaction {} {what} by operator {:?}: {:?}", audit.xid, audit.who, audit.reason)
+impl Queues {
+    /// An operator's decision as the log has it.
+    pub(super) fn told(&self, audit: &packhorse_txn::Audit) -> String {
+        let named = |id| match self.directory.by_id(id) {
+            Some(known) => format!("queue \"{}\"", known.name),
+            None => format!("the queue with id {id}"),
+        };
+        let view = self.transactions.home.branch(&audit.xid, self.broker_ms());
+        let parts = view.map_or(Vec::new(), |view| view.parts);
+        let sum = |figure: fn(&packhorse_txn::Part) -> u64| parts.iter().map(|(_, part)| figure(part)).sum::<u64>();
+        let (adds, removes, queues) = (sum(|part| part.adds), sum(|part| part.removes), parts.len());
+        let work = format!("{adds} messages added and {removes} removed in {queues} queues");
+        let what = match audit.act {
+            Act::Commit => format!("committed, with {work},"),
+            Act::Rollback => format!("rolled back, with {work},"),
+            Act::Forget => "forgotten".to_string(),
+            Act::Force(id) => format!("rolled back in {} alone", named(id)),
+        };
+        format!("transaction {} {what} by operator {:?}: {:?}", audit.xid, audit.who, audit.reason)
+    }
 }

@@ -16,6 +16,7 @@ mod crash;
 mod dead_letters;
 mod ends;
 mod hostile;
+mod in_doubt;
 mod large;
 mod limits;
 mod login;
