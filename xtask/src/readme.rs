@@ -1,6 +1,9 @@
-//! The command lines of the README, so that the test command can ask the binary whether it takes them.
+//! The command lines of the README and of pages for operators, so that the test command can ask the binary whether it takes them.
 //!
 //! Must not do: run what they do. `--help` behind a command line makes the binary check it and do nothing.
+
+/// Where people are told what to type.
+pub(crate) const PAGES: &[&str] = &["README.md", "docs/operate/in-doubt.md"];
 
 /// The arguments of each line `packhorse …` in the shell blocks of a document; what follows `#` is a comment.
 pub(crate) fn commands(text: &str) -> Vec<Vec<String>> {
@@ -18,17 +21,17 @@ pub(crate) fn commands(text: &str) -> Vec<Vec<String>> {
     commands
 }
 
-/// Splits as a shell does, as far as documents need it: spaces, double quotes, a comment at the end.
+/// Splits as a shell does, as far as documents need it: spaces, quotes of both kinds, a comment at the end.
 fn words(line: &str) -> Vec<String> {
-    let (mut words, mut word, mut quoted) = (Vec::new(), None::<String>, false);
+    let (mut words, mut word, mut quoted) = (Vec::new(), None::<String>, None::<char>);
     for c in line.chars() {
         match c {
-            '"' => {
-                quoted = !quoted;
+            '"' | '\'' if quoted.is_none_or(|quote| quote == c) => {
+                quoted = if quoted.is_none() { Some(c) } else { None };
                 word.get_or_insert_default();
             }
-            '#' if !quoted && word.is_none() => break,
-            c if c.is_whitespace() && !quoted => words.extend(word.take()),
+            '#' if quoted.is_none() && word.is_none() => break,
+            c if c.is_whitespace() && quoted.is_none() => words.extend(word.take()),
             c => word.get_or_insert_default().push(c),
         }
     }
@@ -45,5 +48,6 @@ mod tests {
         let text = "packhorse no\n```sh\npackhorse send q \"two words\" --count 3   # and a comment\ncurl x\n```\n\
                     ```text\npackhorse neither\n```\n```sh\ncargo run --release -- serve # starts\n```\n";
         assert_eq!(commands(text), [vec!["send", "q", "two words", "--count", "3"], vec!["serve"]]);
+        assert_eq!(words("show \"X'aa',X'',7\" 'a \"b\"'"), ["show", "X'aa',X'',7", "a \"b\""]);
     }
 }

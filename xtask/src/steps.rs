@@ -38,7 +38,12 @@ pub(crate) const STEPS: &[Step] = &[
     Step { name: "clippy", what: "no warning in any target of any member", quick: true, run: clippy },
     Step { name: "build", what: "every member with its tests and examples", quick: true, run: build },
     Step { name: "unit", what: "cargo test of every member, real-process tests among them", quick: true, run: unit },
-    Step { name: "readme", what: "the binary takes the command lines of the README", quick: true, run: command_lines },
+    Step {
+        name: "readme",
+        what: "the binary takes the command lines of the README and of pages for operators",
+        quick: true,
+        run: command_lines,
+    },
     Step { name: "crash-points", what: "the journal stopped at each disk operation", quick: true, run: stopped },
     Step {
         name: "sim",
@@ -302,24 +307,27 @@ fn summary(finished: command::Finished) -> Result<Outcome, String> {
 }
 
 fn command_lines(context: &mut Context) -> Result<Outcome, String> {
-    let text = fs::read_to_string(context.root.join("README.md"))
-        .map_err(|error| format!("cannot read README.md: {error}"))?;
     let binary = context.built(&["packhorse"])?.program("packhorse")?.0.to_owned();
     let mut outcome = Outcome::default();
-    for arguments in readme::commands(&text) {
-        let finished = command::run(Command::new(&binary).args(&arguments).arg("--help"), &context.logs, "readme")?;
-        if finished.ok {
-            outcome.passed += 1;
-        } else {
-            outcome.failed += 1;
-            outcome.text.push_str(&format!(
-                "README.md has `packhorse {}`:\n{}\n",
-                arguments.join(" "),
-                finished.tail()
-            ));
+    for page in readme::PAGES {
+        let text =
+            fs::read_to_string(context.root.join(page)).map_err(|error| format!("cannot read {page}: {error}"))?;
+        let commands = readme::commands(&text);
+        if commands.is_empty() {
+            return Err(format!("{page} shows no command line any more"));
+        }
+        for arguments in commands {
+            let finished = command::run(Command::new(&binary).args(&arguments).arg("--help"), &context.logs, "readme")?;
+            if finished.ok {
+                outcome.passed += 1;
+            } else {
+                outcome.failed += 1;
+                let line = arguments.join(" ");
+                outcome.text.push_str(&format!("{page} has `packhorse {line}`:\n{}\n", finished.tail()));
+            }
         }
     }
-    if outcome == Outcome::default() { Err("README.md shows no command line any more".to_owned()) } else { Ok(outcome) }
+    Ok(outcome)
 }
 
 fn stopped(context: &mut Context) -> Result<Outcome, String> {
