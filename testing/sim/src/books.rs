@@ -15,6 +15,7 @@ pub(crate) struct Books {
     now_us: u64,
     last_ns: u64,
     links: u32,
+    txs: u64,
     /// What messages have to carry.
     pub(crate) contents: Contents,
     /// Events in all.
@@ -38,6 +39,7 @@ impl Books {
             now_us: 0,
             last_ns: 0,
             links: 0,
+            txs: 0,
             contents: Contents::default(),
             events: 0,
             sent: 0,
@@ -72,6 +74,12 @@ impl Books {
     pub(crate) fn link(&mut self) -> u32 {
         self.links += 1;
         self.links
+    }
+
+    /// A number for a transaction that nobody had before.
+    pub(crate) fn tx(&mut self) -> u64 {
+        self.txs += 1;
+        self.txs
     }
 
     /// A time for one event.

@@ -1,7 +1,9 @@
 //! What a seed stands for: brokers, queues, clients and their habits, and the faults with their times. Everything here is drawn before
 //! anything happens, each part with dice of its own, so that leaving out a fault changes nothing else of the plan.
 
-use crate::client::{Browser, Consumer, Hostile, Producer, Queue, Role, Use};
+use crate::client::{
+    Browser, Consumer, Hostile, In, Manager, Manner, Out, Producer, Queue, Role, Transactor, Use, Work,
+};
 use crate::draw::Draw;
 use crate::fault::Kind;
 use crate::host::Setup;
@@ -96,6 +98,11 @@ impl Plan {
         for (host, setup) in hosts.iter().enumerate() {
             people(settings.seed, host, setup, MESSAGES / count as u64, work_us, &mut cast);
         }
+        if has_transactions(settings.seed) {
+            for (host, setup) in hosts.iter().enumerate() {
+                transactors(settings.seed, host, setup, work_us, &mut cast);
+            }
+        }
         let (faults, reserve) = faults(settings, count, work_us);
         let acts = if settings.operators { operator::acts(settings.seed, &hosts, work_us) } else { Vec::new() };
         Plan { hosts, cast, faults, reserve, acts }
@@ -179,6 +186,44 @@ fn people(seed: u64, host: usize, setup: &Setup, messages: u64, work_us: u64, ca
     for _ in 0..draw.range(0, 2) {
         let role = Role::Annoy(Hostile::new(queue(&mut draw), dice(cast)));
         cast.push(Cast { host, role, connects_at: draw.range(20_000, 400_000) });
+    }
+}
+
+/// Whether a seed has clients with transactions: a third of them, with operators and browsers or not.
+pub(crate) fn has_transactions(seed: u64) -> bool {
+    (seed / 3).is_multiple_of(3)
+}
+
+/// The clients of a broker that have transactions, local ones and such of two phases.
+fn transactors(seed: u64, host: usize, setup: &Setup, work_us: u64, cast: &mut Vec<Cast>) {
+    let mut draw = Draw::new(seed, 40 + host as u64);
+    for number in 0..draw.range(2, 4) {
+        let queue = |draw: &mut Draw| Queue::new(host, &setup.queues[draw.below(setup.queues.len())]);
+        let outs = (0..draw.range(1, 3)).map(|_| {
+            let habits = Habits {
+                volatile: [0, 0, 20][draw.below(3)],
+                priorities: [0, 0, 20][draw.below(3)],
+                settled: [0, 0, 10][draw.below(3)],
+                huge: u32::from(draw.chance(20)),
+            };
+            Out::new(queue(&mut draw), habits, [8, 100][draw.below(2)], 0)
+        });
+        let outs: Vec<Out> = outs.collect();
+        let ins = (0..draw.range(0, 2)).map(|_| {
+            let (credit, hold) = (draw.range(2, 20) as u32, draw.range(1, 8) as usize);
+            let manner = Manner { careful: false, presettled: false, credit, hold, hold_us: 5_000, accepts: 100 };
+            In::new(queue(&mut draw), Use::Consume, manner)
+        });
+        let work = Work::new(outs, ins.collect());
+        let transactions = draw.range(6, 40);
+        // About six steps each.
+        let beat_us = work_us / transactions / 8;
+        let dice = Draw::new(seed, 3_000 + cast.len() as u64);
+        let role = match number {
+            0 => Role::Manage(Box::new(Manager::new(work, host, dice, transactions, beat_us))),
+            _ => Role::Transact(Box::new(Transactor::new(work, host, dice, transactions, beat_us))),
+        };
+        cast.push(Cast { host, role, connects_at: draw.range(0, 60_000) });
     }
 }
 

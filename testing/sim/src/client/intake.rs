@@ -1,5 +1,6 @@
 //! One consuming link over all its lives: what it holds, how deliveries end, how the link ends, and what of that is recorded when.
 
+use super::controller::Tx;
 use super::{Around, Lost, Queue, known, misuse};
 use crate::contents::{Contents, Delivery, Said};
 use crate::draw::Draw;
@@ -79,6 +80,8 @@ pub(crate) struct In {
     purpose: Use,
     pub(crate) link: Option<LinkId>,
     pub(crate) standing: Standing,
+    /// What is accepted is so in this transaction.
+    pub(super) tx: Option<Tx>,
     number: u32,
     attached_ns: u64,
     held: VecDeque<Held>,
@@ -107,6 +110,7 @@ impl In {
             purpose,
             link: None,
             standing: Standing::None,
+            tx: None,
             number: 0,
             attached_ns: 0,
             held: VecDeque::new(),
@@ -271,8 +275,10 @@ impl In {
         around: &mut Around<'_>,
     ) -> Result<(), Lost> {
         let (message, consumer) = (one.message, self.number);
+        let tx = self.tx.as_ref().filter(|_| verdict == Verdict::Accept);
+        let number = tx.map(|tx| tx.number);
         let event = match verdict {
-            Verdict::Accept => Event::Ack { message, consumer, confirmed: false, tx: None },
+            Verdict::Accept => Event::Ack { message, consumer, confirmed: false, tx: number },
             Verdict::Release => Event::Release { message, consumer },
             Verdict::Reject { .. } => Event::Reject { message, consumer },
             Verdict::Modify { failed, undeliverable_here } | Verdict::Annotate { failed, undeliverable_here, .. } => {
@@ -306,7 +312,10 @@ impl In {
             }
             verdict => verdict,
         };
-        if self.manner.careful {
+        if let Some(tx) = tx {
+            client.settle_in(&tx.id, link, one.delivery, verdict).map_err(misuse)?;
+            self.remember(one.delivery);
+        } else if self.manner.careful {
             self.asked.push_back((one.delivery, message, verdict == Verdict::Accept, said));
             client.decide(link, one.delivery, verdict).map_err(misuse)?;
         } else {

@@ -5,11 +5,15 @@
 
 mod browser;
 mod consumer;
+mod controller;
 mod hostile;
 mod intake;
+mod manager;
 mod outlet;
 mod producer;
 mod scripted;
+mod transactor;
+mod work;
 
 use crate::books::{Books, queue_name};
 use crate::draw::Draw;
@@ -18,11 +22,14 @@ pub(crate) use browser::Browser;
 pub(crate) use consumer::{Consumer, Use};
 pub(crate) use hostile::Hostile;
 pub(crate) use intake::{In, Manner};
+pub(crate) use manager::Manager;
 pub(crate) use outlet::Out;
 use packhorse_client_core::{Client, Event, Input, LinkId, Login, Options, SessionId};
 pub(crate) use producer::Producer;
 pub use scripted::Got;
 pub(crate) use scripted::{Order, Scripted};
+pub(crate) use transactor::Transactor;
+pub(crate) use work::Work;
 
 /// Silence after which a client gives its broker up, and a broker its client.
 pub(crate) const IDLE_MS: u32 = 3_000;
@@ -52,6 +59,8 @@ pub(crate) enum Role {
     Consume(Consumer),
     Annoy(Hostile),
     Browse(Browser),
+    Transact(Box<Transactor>),
+    Manage(Box<Manager>),
     Script(Scripted),
 }
 
@@ -188,6 +197,10 @@ impl Person {
                 _ => 2048,
             },
             seed: self.draw.next(),
+            commits: match &self.role {
+                Role::Transact(transactor) => Some(transactor.commits()),
+                _ => None,
+            },
             ..Options::default()
         };
         let client = Client::new(options, now_us / 1000);
@@ -204,13 +217,15 @@ impl Person {
             Role::Consume(consumer) => consumer.lost(around),
             Role::Annoy(hostile) => hostile.lost(),
             Role::Browse(browser) => browser.lost(around),
+            Role::Transact(transactor) => transactor.lost(around),
+            Role::Manage(manager) => manager.lost(around),
             Role::Script(scripted) => scripted.lost(around),
         }
         let done = match &self.role {
             Role::Consume(consumer) => consumer.surveyed,
             // It comes back under another name, if the script says so.
             Role::Script(_) => true,
-            Role::Produce(_) | Role::Annoy(_) | Role::Browse(_) => false,
+            Role::Produce(_) | Role::Annoy(_) | Role::Browse(_) | Role::Transact(_) | Role::Manage(_) => false,
         };
         if self.stage == Stage::Leaving || done {
             // Whoever closed in order has done so; others have nothing left either.
@@ -237,6 +252,8 @@ impl Person {
                         // It hears nothing.
                         Role::Annoy(_) => Ok(()),
                         Role::Browse(browser) => browser.on(line, event, around),
+                        Role::Transact(transactor) => transactor.on(line, event, around),
+                        Role::Manage(manager) => manager.on(line, event, around),
                         Role::Script(scripted) => scripted.on(line, event, around),
                     });
                     if let Err(why) = done {
@@ -282,6 +299,8 @@ impl Person {
                 }
                 Role::Annoy(hostile) => hostile.act(line, leaving, around)?,
                 Role::Browse(browser) => browser.act(line, leaving, around)?,
+                Role::Transact(transactor) => transactor.act(line, leaving, around)?,
+                Role::Manage(manager) => manager.act(line, leaving, around)?,
                 Role::Script(scripted) => scripted.act(line, leaving, around)?,
             }
         }
@@ -292,7 +311,7 @@ impl Person {
     /// Whether its history says that it reads.
     fn ticks(&self) -> bool {
         match &self.role {
-            Role::Consume(_) => true,
+            Role::Consume(_) | Role::Transact(_) | Role::Manage(_) => true,
             Role::Script(scripted) => scripted.consumes(),
             Role::Produce(_) | Role::Annoy(_) | Role::Browse(_) => false,
         }
@@ -326,6 +345,8 @@ impl Person {
             Role::Consume(consumer) => consumer.next_at(),
             Role::Annoy(hostile) => hostile.next_at(),
             Role::Browse(browser) => browser.next_at(),
+            Role::Transact(transactor) => transactor.next_at(),
+            Role::Manage(manager) => manager.next_at(),
             Role::Script(_) => None,
         };
         // What is due has been done, or waits for something to come.
@@ -343,6 +364,8 @@ impl Person {
             Role::Consume(_) => "consumes",
             Role::Annoy(_) => "annoys",
             Role::Browse(_) => "browses",
+            Role::Transact(_) => "has transactions",
+            Role::Manage(_) => "manages branches",
             Role::Script(_) => "does as it is told",
         };
         format!("{what} at {}, {:?}, {line}, {} in flight", self.host, self.stage, self.in_flight())
@@ -354,6 +377,8 @@ impl Person {
             Role::Produce(producer) => producer.unconfirmed(),
             Role::Consume(consumer) => consumer.open(),
             Role::Annoy(_) | Role::Browse(_) => 0,
+            Role::Transact(transactor) => transactor.open(),
+            Role::Manage(manager) => manager.open(),
             Role::Script(scripted) => scripted.open(),
         }
     }
@@ -363,6 +388,8 @@ impl Person {
         match &self.role {
             Role::Produce(producer) => producer.is_done(),
             Role::Consume(_) | Role::Annoy(_) | Role::Browse(_) => true,
+            Role::Transact(transactor) => transactor.is_done(),
+            Role::Manage(manager) => manager.is_done(),
             Role::Script(scripted) => scripted.is_answered(),
         }
     }

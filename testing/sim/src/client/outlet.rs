@@ -1,5 +1,6 @@
 //! One producing link over all its lives: what it has sent, what is confirmed, what of it is recorded when.
 
+use super::controller::Tx;
 use super::{Around, Lost, Queue, known, misuse};
 use crate::draw::Draw;
 use crate::message::{Habits, Shape};
@@ -12,6 +13,8 @@ pub(crate) struct Out {
     queue: Queue,
     habits: Habits,
     window: usize,
+    /// What it sends belongs to this transaction.
+    pub(super) tx: Option<Tx>,
     pub(crate) link: Option<LinkId>,
     /// The number of this life.
     producer: u32,
@@ -31,6 +34,7 @@ impl Out {
             queue,
             habits,
             window,
+            tx: None,
             link: None,
             producer: 0,
             next: 0,
@@ -115,7 +119,7 @@ impl Out {
             ttl_ms: 0,
             delay_ms: 0,
             priority: shape.priority,
-            tx: None,
+            tx: self.tx.as_ref().map(|tx| tx.number),
         };
         around.put(&event);
         if !shape.settled {
@@ -125,11 +129,17 @@ impl Out {
         let token = self.next;
         self.next += 1;
         let bytes = &around.press.encoded;
-        if client.fits(link, bytes.len()) {
-            client.send(link, token, shape.settled, &[Piece::Copy(bytes)]).map_err(misuse)?;
+        let (fits, settled) = (client.fits(link, bytes.len()), shape.settled);
+        match &self.tx {
+            None if fits => client.send(link, token, settled, &[Piece::Copy(bytes)]).map(drop),
+            Some(tx) if fits => client.send_in(&tx.id, link, token, settled, &[Piece::Copy(bytes)]).map(drop),
+            None => client.begin_message(link, token, settled),
+            Some(tx) => client.begin_message_in(&tx.id, link, token, settled),
+        }
+        .map_err(misuse)?;
+        if fits {
             return Ok(true);
         }
-        client.begin_message(link, token, shape.settled).map_err(misuse)?;
         self.partial = Some((bytes.clone(), 0));
         self.go_on(client, link)
     }
@@ -183,6 +193,11 @@ impl Out {
     /// There is more to send.
     pub(crate) fn more(&mut self, messages: u64) {
         self.until = self.until.max(self.next) + messages;
+    }
+
+    /// No message is half sent.
+    pub(super) fn is_whole(&self) -> bool {
+        self.partial.is_none()
     }
 
     pub(crate) fn is_sent(&self) -> bool {

@@ -25,6 +25,9 @@ const VAIN: u32 = 25;
 const ENCORE: usize = 8;
 const ENCORE_MESSAGES: u64 = 40;
 
+/// Transactions that each client with transactions has then.
+const ENCORE_TRANSACTIONS: u64 = 4;
+
 /// What the end of a fault brings.
 #[derive(Clone, Debug)]
 pub(super) enum Cure {
@@ -113,10 +116,13 @@ impl World {
         self.faults = more;
         self.arm_fault();
         for client in 0..self.people.len() {
-            if let Role::Produce(producer) = &mut self.people[client].role {
-                producer.more(ENCORE_MESSAGES);
-                self.alarm_now(client);
+            match &mut self.people[client].role {
+                Role::Produce(producer) => producer.more(ENCORE_MESSAGES),
+                Role::Transact(transactor) => transactor.more(ENCORE_TRANSACTIONS),
+                Role::Manage(manager) => manager.more(ENCORE_TRANSACTIONS),
+                _ => continue,
             }
+            self.alarm_now(client);
         }
         true
     }
