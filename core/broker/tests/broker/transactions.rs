@@ -228,7 +228,7 @@ fn one_that_takes_too_long_is_undone_at_once_and_says_so_at_its_end() {
         |config| config.transactions.local_timeout_ms = 1_000,
         |world| {
             let (c, control) = controlled(world, "c");
-            let r = received(world, c, "a", [1], 1);
+            let r = received(world, c, "a", 1..=2, 2);
             let s = world[c].sender("b");
             world.run();
             let txn = declare(world, c, control);
@@ -241,6 +241,10 @@ fn one_that_takes_too_long_is_undone_at_once_and_says_so_at_its_end() {
             let late = world[c].send_in(&txn, s, number(2), false);
             world.run();
             assert_eq!(outcome(world, c, s, late), "rejected amqp:transaction:timeout");
+            // What it acknowledges too late comes back as what it had acknowledged: the application has seen both.
+            world[c].decide_in(&txn, r, 1, ACCEPTED, true);
+            world.run();
+            assert_eq!(world.take("a"), [(1, 1), (2, 1)]);
             assert_eq!(discharge(world, c, control, &txn, false), "rejected amqp:transaction:timeout");
             assert_eq!(discharge(world, c, control, &txn, false), "rejected amqp:transaction:unknown-id");
             // Rolling it back is always possible.

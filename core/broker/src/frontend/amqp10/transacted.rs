@@ -17,6 +17,7 @@ use super::verdicts::no_work;
 use crate::io::Level;
 use crate::mail::{Behind, Payload, Request};
 use crate::queues::Queues;
+use bytes::Bytes;
 use packhorse_amqp10::codec::{DeliveryState, Error, Outcome, Rejected, TransactionalState};
 use packhorse_amqp10::engine::{DeliveryOutcome, TransferEvent};
 use packhorse_model::{Head, LargeId};
@@ -238,7 +239,6 @@ impl Connection {
             self.stale(queues, epoch);
             return;
         };
-        let default_outcome = consumer.default_outcome.clone();
         let Some(open) = self.txns.working(epoch) else { return };
         open.worked = true;
         let (txn, control) = (open.txn, open.control);
@@ -249,7 +249,10 @@ impl Connection {
                     let text = format!("an acknowledgement in transaction {txn} was refused: {}", no_work(&why).why);
                     queues.log(Level::Info, Some(self.id), text);
                     if told.settled {
-                        queues.request(queue, Request::Settle { key, outcome: default_outcome, reply: None });
+                        // As a rollback gives it back: the application has seen it.
+                        let annotations = Bytes::new();
+                        let outcome = packhorse_model::Outcome::ReturnSeen { undeliverable_here: false, annotations };
+                        queues.request(queue, Request::Settle { key, outcome, reply: None });
                     }
                     return;
                 }
