@@ -73,23 +73,40 @@ fn flip(disk: &mut SimDisk, name: FileName, offset: usize, bit: u8) {
     disk.damage(name, offset, |bytes| bytes[0] ^= 1 << bit);
 }
 
-/// Damages a block above `durable`, the last one that anybody was told of: one bit, or some bytes of a sector. False: there is none.
-pub(crate) fn flip_tail(disk: &mut SimDisk, durable: u64, one_bit: bool, draw: &mut Draw) -> bool {
+/// Damages a block above `durable`, the last one that anybody was told of: one bit, or some bytes of a sector. Answers whose bodies it
+/// hit, for a block with one wrong bit is whole, and so are transactions in it, but for that body. None: there is no such block.
+pub(crate) fn flip_tail(disk: &mut SimDisk, durable: u64, one_bit: bool, draw: &mut Draw) -> Option<Vec<MessageId>> {
     let tail: Vec<Block> = blocks(disk).into_iter().filter(|block| block.number > durable).collect();
     if tail.is_empty() {
-        return false;
+        return None;
     }
     let block = tail[draw.below(tail.len())];
     let at = draw.below(block.length);
     disk.write_back(block.name);
+    let bodies = bodies_of(disk, &block);
+    let hit = |count: usize| {
+        let here = bodies.iter().filter(|(from, length, _)| *from < at + count && at < from + length);
+        here.map(|(_, _, id)| *id).collect()
+    };
     if one_bit {
         flip(disk, block.name, block.offset + at, draw.range(0, 7) as u8);
-        return true;
+        return Some(hit(1));
     }
     let count = (draw.range(4, 64) as usize).min(512 - at % 512).min(block.length - at).max(1);
     let mask = draw.range(1, 127) as u8 | 0x80;
     disk.damage(block.name, block.offset + at, |bytes| bytes[..count].iter_mut().for_each(|byte| *byte ^= mask));
-    true
+    Some(hit(count))
+}
+
+/// The bodies in a block: where each begins in it, its length, whose it is.
+fn bodies_of(disk: &SimDisk, block: &Block) -> Vec<(usize, usize, MessageId)> {
+    let mut bodies = Vec::new();
+    let content = HEADER + block.meta;
+    let bytes = disk.content(block.name).and_then(|file| file.get(block.offset + content..block.offset + block.length));
+    if let Some(bytes) = bytes {
+        find_bodies(bytes, |at, length, id| bodies.push((content + at, length, id)));
+    }
+    bodies
 }
 
 /// Loses the end of the last block, from any of its units on, if it is above `durable`. False: it is not.

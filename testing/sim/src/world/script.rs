@@ -411,7 +411,7 @@ impl Script {
     /// Damages a sector of a block above `durable`, the last one that anybody was told of; the process is down. False: there is none.
     pub fn flip_tail(&mut self, durable: u64) -> bool {
         let Script { world, dice, .. } = self;
-        world.hosts[HOST].with_disk(|disk| damage::flip_tail(disk, durable, false, dice))
+        world.hosts[HOST].with_disk(|disk| damage::flip_tail(disk, durable, false, dice)).is_some()
     }
 
     /// Loses the end of the last block, as a write that was torn does; the process is down. False: it is not above `durable`.

@@ -419,21 +419,18 @@ impl World {
         if fault.kind == Kind::FlipTail && blocks.last().is_none_or(|last| last.number <= told) {
             return false;
         }
-        let mut flipped = None;
+        let mut flipped: Option<Vec<MessageId>> = None;
         let mut in_header = None;
-        let mut hit = false;
         let ended = self.end(host, End::Process(CrashMode::Kill), |disk| match fault.kind {
-            Kind::FlipTail => hit = damage::flip_tail(disk, told, draw.chance(30), draw),
-            Kind::FlipBody => flipped = damage::flip_body(disk, draw),
+            Kind::FlipTail => flipped = damage::flip_tail(disk, told, draw.chance(30), draw),
+            Kind::FlipBody => flipped = damage::flip_body(disk, draw).map(|message| vec![message]),
             _ => in_header = damage::flip_header(disk, told, draw),
         });
         if let Some(flipped) = &in_header {
             self.note(|_| format!("a bit flips in a header: {flipped:?}"));
         }
-        if let Some(message) = flipped {
-            self.damaged(&[message]);
-            hit = true;
-        }
+        let hit = flipped.is_some();
+        self.damaged(&flipped.unwrap_or_default());
         match fault.kind {
             // Counted when the start is refused.
             Kind::FlipHeader => {
