@@ -30,6 +30,10 @@ const FIXED: [(bool, Planted); Planted::ALL.len()] = [
     (cfg!(feature = "planted-reuse-sequence"), Planted::ReuseSequence),
     (cfg!(feature = "planted-keep-source"), Planted::KeepSource),
     (cfg!(feature = "planted-leak-memory"), Planted::LeakMemory),
+    (cfg!(feature = "planted-forget-branch"), Planted::ForgetBranch),
+    (cfg!(feature = "planted-halve-commit"), Planted::HalveCommit),
+    (cfg!(feature = "planted-time-out-prepared"), Planted::TimeOutPrepared),
+    (cfg!(feature = "planted-release-remove"), Planted::ReleaseRemove),
 ];
 
 /// What can be planted.

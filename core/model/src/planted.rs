@@ -51,6 +51,14 @@ pub enum Planted {
     KeepSource,
     /// Memory of bodies is not given back.
     LeakMemory,
+    /// A connection is lost, and a branch in doubt goes with it as if it had never been prepared.
+    ForgetBranch,
+    /// A message that is committed with others is not in its queue.
+    HalveCommit,
+    /// A branch in doubt is rolled back after a while.
+    TimeOutPrepared,
+    /// What a branch in doubt has acknowledged is ready again.
+    ReleaseRemove,
 }
 
 /// Whether `fault` happens here and now.
@@ -75,7 +83,7 @@ mod choice {
 
     impl Planted {
         /// All of them.
-        pub const ALL: [Planted; 21] = [
+        pub const ALL: [Planted; 25] = [
             Planted::SkipFlush,
             Planted::ConfirmEarly,
             Planted::DropLastRecord,
@@ -97,6 +105,10 @@ mod choice {
             Planted::ReuseSequence,
             Planted::KeepSource,
             Planted::LeakMemory,
+            Planted::ForgetBranch,
+            Planted::HalveCommit,
+            Planted::TimeOutPrepared,
+            Planted::ReleaseRemove,
         ];
 
         /// Its name outside.
@@ -124,6 +136,10 @@ mod choice {
                 Planted::ReuseSequence => "reuse-sequence",
                 Planted::KeepSource => "keep-source",
                 Planted::LeakMemory => "leak-memory",
+                Planted::ForgetBranch => "forget-branch",
+                Planted::HalveCommit => "halve-commit",
+                Planted::TimeOutPrepared => "time-out-prepared",
+                Planted::ReleaseRemove => "release-remove",
             }
         }
 
@@ -134,7 +150,8 @@ mod choice {
         }
 
         /// Occasions for each time that it happens, unless another number is asked for. An occasion is what the place that asks
-        /// does: a flush, a message sent, a batch of several records, an acknowledgement, a dispatch, a return, a start.
+        /// does: a flush, a message sent, a batch of several records, an acknowledgement, a dispatch, a return, a start, a
+        /// connection lost, a message committed with others, a branch prepared, something that a home of transactions hears.
         #[must_use]
         pub fn usual(self) -> u32 {
             match self {
@@ -143,10 +160,15 @@ mod choice {
                 | Planted::KeepSource
                 | Planted::LoseMark
                 | Planted::LeakCredit
-                | Planted::LeakMemory => 4,
-                Planted::DropLastRecord | Planted::CountTwice | Planted::ForgetCount => 20,
+                | Planted::LeakMemory
+                | Planted::ForgetBranch
+                | Planted::ReleaseRemove => 4,
+                Planted::DropLastRecord | Planted::CountTwice | Planted::ForgetCount | Planted::HalveCommit => 20,
                 Planted::RedeliverUnflagged => 50,
-                Planted::ConfirmEarly | Planted::DropWhenFull | Planted::ResurrectAcknowledged => 100,
+                Planted::ConfirmEarly
+                | Planted::DropWhenFull
+                | Planted::ResurrectAcknowledged
+                | Planted::TimeOutPrepared => 100,
                 Planted::WrongQueue
                 | Planted::DeliverToTwo
                 | Planted::ForgetAcknowledgement

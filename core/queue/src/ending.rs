@@ -10,7 +10,7 @@ use crate::relocate::Cause;
 use crate::slot::{Flag, Slot};
 use alloc::string::String;
 use alloc::vec::Vec;
-use packhorse_model::{Content, Head, LargeId, Reason, Resident, Sequence};
+use packhorse_model::{Content, Head, LargeId, Planted, Reason, Resident, Sequence, planted};
 use packhorse_store::Stored;
 
 /// A part that is decided.
@@ -79,7 +79,9 @@ impl Queue {
         let part = &ending.part;
         let (adds, prepared) = (part.adds.len(), part.prepared);
         match part.adds.get(ending.done) {
-            Some(add) if ending.commit => self.bring(add, ending.number(add), part, turn),
+            Some(add) if ending.commit && !(adds > 1 && planted(Planted::HalveCommit)) => {
+                self.bring(add, ending.number(add), part, turn)
+            }
             Some(add) => {
                 let mut slot = Slot { sequence: 0, packed: add.packed };
                 let gone = slot.apply(Event::Rollback).expect("what is added is staged");

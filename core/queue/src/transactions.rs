@@ -13,7 +13,7 @@ use crate::queue::Queue;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use packhorse_model::{Content, Head, Purpose, Resolution, Sequence, TxnId};
+use packhorse_model::{Content, Head, Planted, Purpose, Resolution, Sequence, TxnId, planted};
 use packhorse_store::{Numbers, RecoveredOp, RecoveredWork, Ticket};
 
 /// A message in a transaction's part, as operators see it.
@@ -225,6 +225,13 @@ impl Queue {
         if resolution == Resolution::Prepared {
             if let Some(part) = transactions.parts.get_mut(&txn) {
                 part.prepare(buffers);
+                if !part.removes.is_empty() && planted(Planted::ReleaseRemove) {
+                    let mut one = Part::default();
+                    one.prepared = true;
+                    one.removes.extend(part.removes.pop());
+                    transactions.ending.push_back(Ending::new(one, false));
+                    self.errands = true;
+                }
             }
             return;
         }

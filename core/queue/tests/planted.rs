@@ -4,6 +4,7 @@
 mod rig;
 
 use packhorse_model::{Outcome, Planted, choose_planted};
+use rig::transactions::txn;
 use rig::{DLQ, Got, Q, Rig, seen};
 
 fn numbers(got: &[Got]) -> Vec<u64> {
@@ -228,6 +229,38 @@ fn what_is_on_its_way_to_the_disk_is_visible() {
     assert_eq!(ready(None), 0);
 }
 
+fn a_commit_of_several_brings_all_but_one() {
+    let there = |fault, one_in, count| {
+        choose_planted(fault, one_in);
+        let mut rig = Rig::new(10);
+        (0..count).for_each(|number| rig.stage_number(txn(1), number));
+        rig.commit(txn(1));
+        rig.flush();
+        rig.drain(Q, 1).iter().map(|(number, _)| *number).collect::<Vec<_>>()
+    };
+    assert_eq!(there(Some(Planted::HalveCommit), 3, 4), [0, 1, 3]);
+    assert_eq!(there(None, 1, 4), [0, 1, 2, 3]);
+    assert_eq!(there(Some(Planted::HalveCommit), 1, 1), [0], "one has no half");
+}
+
+fn what_a_branch_in_doubt_has_acknowledged_is_ready_again() {
+    let there = |fault| {
+        choose_planted(fault, 1);
+        let mut rig = Rig::new(10);
+        rig.send_all(4);
+        let consumer = rig.subscribe(Q, 1);
+        for got in rig.receive(Q, consumer, 2) {
+            assert!(rig.remove(txn(1), &got));
+        }
+        rig.prepare(txn(1));
+        rig.unsubscribe(Q, consumer, true);
+        rig.flush();
+        rig.drain(Q, 2)
+    };
+    assert_eq!(there(Some(Planted::ReleaseRemove)), [(1, 1), (2, 0), (3, 0)]);
+    assert_eq!(there(None), [(2, 0), (3, 0)]);
+}
+
 fn without_a_choice_nothing_happens() {
     choose_planted(None, 1);
     let (_, got) = taken();
@@ -249,5 +282,7 @@ fn each_fault_does_what_its_name_says() {
     what_is_delivered_again_is_counted_twice();
     a_number_is_drawn_again_after_a_start();
     what_is_on_its_way_to_the_disk_is_visible();
+    a_commit_of_several_brings_all_but_one();
+    what_a_branch_in_doubt_has_acknowledged_is_ready_again();
     without_a_choice_nothing_happens();
 }

@@ -2,6 +2,7 @@
 
 mod branch;
 mod local;
+mod planted;
 mod steps;
 mod view;
 
@@ -206,7 +207,10 @@ impl<P> Home<P> {
             Input::StoreFailed => self.fail(out),
             Input::Space { full } => self.full = full,
             Input::ControlLost { control } => self.lose(Lost::Control(control), turn, out),
-            Input::ConnectionLost { connection } => self.lose(Lost::Connection(connection), turn, out),
+            Input::ConnectionLost { connection } => {
+                self.lose(Lost::Connection(connection), turn, out);
+                self.plant_loss(out);
+            }
             Input::Operate { to, xid, act, who, reason } => {
                 if who.trim().is_empty() || reason.trim().is_empty() {
                     answer(to, crate::Code::Invalid, out);
@@ -222,6 +226,7 @@ impl<P> Home<P> {
 
     /// Deadlines that have come.
     fn time_out(&mut self, turn: &Turn, out: &mut Vec<Effect<P>>) {
+        self.plant_timeout(turn, out);
         while let Some(&(at, id)) = self.deadlines.first().filter(|(at, _)| *at <= turn.now.mono_us) {
             self.deadlines.remove(&(at, id));
             let Some(txn) = self.txns.get_mut(&id) else { continue };
