@@ -3,6 +3,7 @@
 
 use crate::draw::Draw;
 use crate::host::Setup;
+use crate::plan::has_transactions;
 
 /// One act.
 #[derive(Clone, Copy, Debug)]
@@ -35,13 +36,27 @@ pub(crate) enum Deed {
     LimitDeadLetters,
     /// A queue is made that is there, or not.
     Create,
+    /// A branch in doubt is decided, if there is one; else later, so many times.
+    Decide(u32),
 }
 
 /// The acts of a seed, by descending time: the next is the last.
 pub(crate) fn acts(seed: u64, hosts: &[Setup], work_us: u64) -> Vec<Act> {
-    if !has_operators(seed) {
-        return Vec::new();
+    let mut acts = if has_operators(seed) { deeds(seed, hosts, work_us) } else { Vec::new() };
+    if has_transactions(seed) {
+        let mut draw = Draw::new(seed, 7);
+        let most = draw.range(0, 5);
+        acts.extend((0..most).map(|_| {
+            let (host, at_us) = (draw.below(hosts.len()), draw.range(100_000, work_us));
+            Act { at_us, host, deed: Deed::Decide(40), dice: draw.next(), drops: false }
+        }));
+        acts.sort_by_key(|act| std::cmp::Reverse(act.at_us));
     }
+    acts
+}
+
+/// What is done to queues.
+fn deeds(seed: u64, hosts: &[Setup], work_us: u64) -> Vec<Act> {
     let mut draw = Draw::new(seed, 6);
     // A message that was never delivered can be a dead letter only if a full queue drops: then nothing else takes dead letters away,
     // for nobody could say what they were.

@@ -47,8 +47,8 @@ pub(super) fn judge(record: &Record, report: &mut Report) {
             }
         }
     }
-    // By force a queue goes with its part of a branch, which then ends in its own way.
-    let forced = record.operations.all.iter().any(|operation| operation.what == What::Delete);
+    // By force a queue is deleted or emptied with its part of a branch, which then ends in its own way.
+    let forced = record.operations.all.iter().any(|operation| matches!(operation.what, What::Delete | What::Purge));
     for branch in branches() {
         for asked in &branch.asked {
             if let Some(what) = wrongly_answered(record, branch, asked, forced) {

@@ -103,8 +103,10 @@ pub(crate) fn table(hits: &[u64; Kind::COUNT], cells: &Cells) -> String {
     text
 }
 
-fn letter(at: usize) -> char {
-    char::from(b'a' + at as u8)
+/// The name of a column: a to z, then aa to az.
+fn letter(at: usize) -> String {
+    let letter = char::from(b'a' + (at % 26) as u8);
+    if at < 26 { letter.to_string() } else { format!("a{letter}") }
 }
 
 #[cfg(test)]

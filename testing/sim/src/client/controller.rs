@@ -50,11 +50,6 @@ impl Branch {
         (xid.format_id == FORMAT).then_some(Branch { global, qualifier })
     }
 
-    /// The number of its transaction.
-    pub(super) fn tx(&self) -> u64 {
-        u64::from_be_bytes(self.global)
-    }
-
     /// Its parts, as requests name them.
     pub(super) fn parts(&self) -> (i32, &[u8], &[u8]) {
         (FORMAT, &self.global, &self.qualifier)

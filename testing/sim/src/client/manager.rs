@@ -156,13 +156,12 @@ impl Manager {
     }
 
     /// The list of branches in doubt is complete.
-    fn recovered(&mut self, found: &[Branch], around: &mut Around<'_>) {
+    fn recovered(&self, found: &[Branch], around: &mut Around<'_>) {
         let names: Vec<String> = found.iter().map(Branch::name).collect();
         let broker = host_name(self.host);
         around.put(&Event::RecoverList { xids: Some(&names.join(" ")), broker: Some(&broker) });
-        // Those that it does not know it never asked to prepare, as far as its log says; what was asked for and is not there is over.
-        let there: Vec<u64> = found.iter().map(Branch::tx).collect();
-        self.log.retain(|tx, entry| there.contains(tx) || entry.commit.is_some());
+        // All that its log has is decided now, also what is not in the list: its prepare may still be on its way, on a connection that the
+        // broker believes to be alive.
     }
 
     fn decided(&mut self, tx: u64, verb: XaVerb, code: i32, around: &mut Around<'_>) {

@@ -5,10 +5,14 @@ use super::{Due, World};
 use crate::books::queue_name;
 use crate::draw::Draw;
 use crate::operator::{Act, Deed};
-use packhorse_broker::{Command, QueuePatch, Reply};
+use crate::plan::has_transactions;
+use packhorse_broker::{By, Command, QueuePatch, RefusalKind, Reply, TxAct, TxState};
 use packhorse_history::Event;
 use packhorse_model::{OnFull, QueueLimits, ShardId};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Between two looks whether something is in doubt.
+const LOOK_AGAIN_US: u64 = 15_000;
 
 /// An act whose broker does not run is put off by so much.
 const PUT_OFF_US: u64 = 20_000;
@@ -21,6 +25,8 @@ struct Asked {
     told: Option<Told>,
     /// The limits that it is about.
     limits: Option<Limiting>,
+    /// A branch that is decided: its name, and whether it is committed.
+    decides: Option<(String, bool)>,
 }
 
 /// A change of a queue's limits that is under way.
@@ -106,6 +112,11 @@ impl Operators {
     }
 }
 
+/// Who decides what is in doubt, and why.
+fn insists() -> By {
+    By { who: "operator".into(), reason: "by the dice".into() }
+}
+
 impl World {
     pub(super) fn arm_operators(&mut self) {
         if let Some(act) = self.operators.acts.last() {
@@ -167,9 +178,10 @@ impl World {
             }
             Deed::Create => {
                 let name = queue.clone();
-                let asked = Asked { host, told: None, limits: None };
+                let asked = Asked { host, told: None, decides: None, limits: None };
                 self.command(&mut draw, asked, Command::QueuePut { name, patch: QueuePatch::default() });
             }
+            Deed::Decide(tries) => self.decide(act, tries, &mut draw),
         }
     }
 
@@ -178,21 +190,48 @@ impl World {
         let told = Told { operation: self.operators.operations, queue: queue_name(host, name), what: what.clone() };
         self.tell_operation(host, &told, None);
         let name = name.to_owned();
+        // In worlds with transactions some insist, whatever is in doubt there.
+        let by = (has_transactions(self.seed) && draw.chance(50)).then(insists);
         let command = match what {
-            What::Purge => Command::QueuePurge { name, by: None },
-            What::Delete => Command::QueueDelete { name, force: draw.chance(85), by: None },
+            What::Purge => Command::QueuePurge { name, by },
+            What::Delete => Command::QueueDelete { name, force: draw.chance(85), by },
             What::Move(to) => {
                 let limit = [1, 5, 30, 300, u64::MAX][draw.below(5)];
                 Command::QueueMove { from: name, to, limit }
             }
         };
-        self.command(draw, Asked { host, told: Some(told), limits: None }, command);
+        self.command(draw, Asked { host, told: Some(told), decides: None, limits: None }, command);
+    }
+
+    /// Decides a branch in doubt, or looks again later.
+    fn decide(&mut self, act: Act, tries: u32, draw: &mut Draw) {
+        let host = act.host;
+        let all = Command::TxList { after: None, states: vec![TxState::Prepared], limit: 100 };
+        let there = match self.ask(host, 0, all) {
+            Some(Reply::Transactions(page)) => page.transactions,
+            _ => Vec::new(),
+        };
+        let xids: Vec<_> = there.into_iter().filter_map(|branch| branch.view.xid).collect();
+        if xids.is_empty() {
+            if tries > 0 {
+                let (at_us, deed) = (self.now_us + LOOK_AGAIN_US, Deed::Decide(tries - 1));
+                self.operators.acts.push(Act { at_us, deed, ..act });
+                self.operators.acts.sort_by_key(|act| std::cmp::Reverse(act.at_us));
+            }
+            return;
+        }
+        let (xid, commit) = (xids[draw.below(xids.len())].clone(), draw.chance(50));
+        let name = xid.to_string();
+        self.books.put(self.book, &Event::Decide { xid: &name, commit, code: None });
+        let verb = if commit { TxAct::Commit } else { TxAct::Rollback };
+        let asked = Asked { host, told: None, decides: Some((name, commit)), limits: None };
+        self.command(draw, asked, Command::TxDecide { xid, act: verb, by: insists() });
     }
 
     fn limit(&mut self, host: usize, draw: &mut Draw, name: &str, limits: QueueLimits) {
         let limiting = self.operators.limits((host, name.to_owned()));
         let command = Command::QueueChange { name: name.to_owned(), limits };
-        self.command(draw, Asked { host, told: None, limits: Some(limiting) }, command);
+        self.command(draw, Asked { host, told: None, decides: None, limits: Some(limiting) }, command);
         let lift_at = self.now_us + draw.range(50_000, 700_000);
         self.at(lift_at, Due::Lift(host));
     }
@@ -206,7 +245,7 @@ impl World {
         let mut draw = Draw::new(self.seed, 9_000 + self.asked);
         for limiting in self.operators.to_lift(host) {
             let command = Command::QueueChange { name: limiting.queue.1.clone(), limits: QueueLimits::default() };
-            self.command(&mut draw, Asked { host, told: None, limits: Some(limiting) }, command);
+            self.command(&mut draw, Asked { host, told: None, decides: None, limits: Some(limiting) }, command);
         }
     }
 
@@ -218,7 +257,9 @@ impl World {
     /// Gives a command to one of a broker's shards. The answer comes now or later.
     fn command(&mut self, draw: &mut Draw, asked: Asked, command: Command) {
         let host = asked.host;
-        let shard = ShardId(draw.below(usize::from(self.hosts[host].setup.shards)) as u16);
+        let shard = draw.below(usize::from(self.hosts[host].setup.shards)) as u16;
+        // The home of all branches.
+        let shard = ShardId(if asked.decides.is_some() { 0 } else { shard });
         self.asked += 1;
         let id = self.asked;
         self.note(|_| format!("operator asks {id}: {command:?}"));
@@ -244,6 +285,17 @@ impl World {
                     self.tell_operation(asked.host, told, Some(0));
                 }
                 _ => {}
+            }
+        }
+        if let Some((xid, commit)) = &asked.decides {
+            let code = match reply {
+                Reply::Decided { .. } => Some(0),
+                // What is unavailable is not known, or stays as it is.
+                Reply::Refused(refusal) if refusal.kind != RefusalKind::Unavailable => Some(-6),
+                _ => None,
+            };
+            if code.is_some() {
+                self.books.put(self.book, &Event::Decide { xid, commit: *commit, code });
             }
         }
         if let Some(limiting) = &asked.limits {

@@ -131,7 +131,7 @@ impl World {
     }
 
     /// Asks a shard of a broker something.
-    fn ask(&mut self, host: usize, shard: u16, command: Command) -> Option<Reply> {
+    pub(super) fn ask(&mut self, host: usize, shard: u16, command: Command) -> Option<Reply> {
         self.asked += 1;
         let id = self.asked;
         self.hosts[host].catch_up(self.now_us);
