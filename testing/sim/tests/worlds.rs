@@ -1,5 +1,6 @@
 //! The simulator itself: a seed is one history in every process, another seed is another one, and a world is worth looking at.
 
+use packhorse_history::{Event, Invariant, Options, Source, check_files};
 use packhorse_sim::{Settings, run};
 use std::process::Command;
 
@@ -50,4 +51,35 @@ fn a_world_has_thousands_of_messages_and_twenty_faults_in_flight() {
         let hits: u64 = verdict.hits.iter().sum();
         assert!(hits >= 20, "seed {seed}: {hits} faults hit something");
     }
+}
+
+#[test]
+fn worlds_with_transactions_have_some_of_every_fate() {
+    let (mut committed, mut unknown, mut other, mut prepared, mut decided) = (0, 0, 0, 0, 0);
+    for seed in [0, 1, 2, 9, 10, 11] {
+        let verdict = run(&Settings::new(seed));
+        let sources = verdict.files.iter().map(|(name, bytes)| (name.clone(), bytes.as_slice()));
+        let report = check_files(sources, &Options::default()).expect("it was judged before");
+        let totals = report.totals;
+        committed += totals.transactions_committed;
+        unknown += totals.transactions_unknown;
+        other += totals.transactions - totals.transactions_committed - totals.transactions_unknown;
+        prepared += report.judged(Invariant::Prepared);
+        decided += told(&verdict.files);
+    }
+    let all = [committed, unknown, other, prepared];
+    assert!(all.iter().all(|count| *count >= 10) && decided > 0, "{all:?}, {decided} decided by operators");
+}
+
+/// How often an operator was told that he decided a branch.
+fn told(files: &[(String, Vec<u8>)]) -> u64 {
+    let mut decided = 0;
+    for (name, bytes) in files {
+        let source = Source::open(name.clone(), bytes.as_slice()).expect("it is a history");
+        let mut source = source.expect("it has a header");
+        while source.advance().expect("it is whole") {
+            decided += u64::from(matches!(source.event(), Ok(Event::Decide { code: Some(0), .. })));
+        }
+    }
+    decided
 }
