@@ -51,12 +51,14 @@ impl Work {
             }
             Told::Drained { token, .. } => self.input(token).into_iter().for_each(|input| input.drained(around)),
             Told::LinkLost(lost) => match self.input(lost.token) {
-                Some(input) if matches!(input.standing, Standing::Ending | Standing::Closing) => input.ended(around),
+                Some(input) if matches!(input.standing, Standing::Ending | Standing::Closing) => {
+                    input.ended(&lost.reason, around);
+                }
                 _ => return Err(format!("the broker ended a link that works in transactions: {}", lost.reason)),
             },
-            Told::Closed { .. } => {
+            Told::Closed { reason } => {
                 for input in self.ins.iter_mut().filter(|input| input.standing == Standing::Closing) {
-                    input.ended(around);
+                    input.ended(&reason, around);
                 }
             }
             Told::SessionLost { reason, .. } => return Err(format!("the broker ended a session: {reason}")),
