@@ -329,7 +329,7 @@ mod tests {
     const DEAD_LETTERS: &str = "DLQ";
 
     fn ask(operators: &mut Operators, id: u64, limiting: Limiting) {
-        operators.asked.insert(id, Asked { host: 0, told: None, limits: Some(limiting) });
+        operators.asked.insert(id, Asked { host: 0, told: None, decides: None, limits: Some(limiting) });
     }
 
     fn answer(operators: &mut Operators, id: u64) {
