@@ -266,7 +266,7 @@ impl Queues {
         let (limit, age) = (self.config.transactions.in_doubt_alarm_ms, figures.0.in_doubt_age_ms);
         let text = || {
             format!(
-                "{} branches are in doubt, the oldest for {} s: their transaction manager does not decide them; find out why, or decide \
+                "in doubt: {} branches, the oldest for {} s; their transaction manager does not decide them; find out why, or decide \
                  them yourself (packhorse tx list --state in-doubt)",
                 figures.0.in_doubt,
                 age / 1000

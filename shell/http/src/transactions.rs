@@ -9,6 +9,7 @@ use crate::server::Peer;
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, PathRejection};
 use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use packhorse_broker::{By, Command, Reply, TxAct, TxPage, TxReport, TxState};
@@ -37,9 +38,7 @@ pub(crate) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/transactions", get(list))
         .route("/transactions/{xid}", get(show))
-        .route("/transactions/{xid}/commit", post(commit))
-        .route("/transactions/{xid}/rollback", post(rollback))
-        .route("/transactions/{xid}/forget", post(forget))
+        .route("/transactions/{xid}/{act}", post(decide))
 }
 
 async fn list(State(app): Shared, Query(query): Parameters) -> Result<Json<TransactionPage>, Problem> {
@@ -137,59 +136,50 @@ async fn show(State(app): Shared, path: PathXid, Query(query): Parameters) -> Re
     Ok(Json(Shown { transaction: report.into(), contents, next }))
 }
 
-async fn commit(
-    app: Shared,
-    peer: Option<Extension<Peer>>,
-    path: PathXid,
-    query: Parameters,
-    body: Body,
-) -> Result<Json<Decided>, Problem> {
-    decide(&app, TxAct::Commit, peer, path, &query, body).await
-}
-
-async fn rollback(
-    app: Shared,
-    peer: Option<Extension<Peer>>,
-    path: PathXid,
-    query: Parameters,
-    body: Body,
-) -> Result<Json<Decided>, Problem> {
-    decide(&app, TxAct::Rollback, peer, path, &query, body).await
-}
-
-async fn forget(
-    app: Shared,
-    peer: Option<Extension<Peer>>,
-    path: PathXid,
-    query: Parameters,
-    body: Body,
-) -> Result<Json<Decided>, Problem> {
-    decide(&app, TxAct::Forget, peer, path, &query, body).await
-}
-
 async fn decide(
-    app: &App,
-    act: TxAct,
+    State(app): Shared,
     peer: Option<Extension<Peer>>,
-    path: PathXid,
-    query: &BTreeMap<String, String>,
+    path: Result<Path<(String, String)>, PathRejection>,
+    Query(query): Parameters,
+    headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Decided>, Problem> {
-    let xid = xid(path)?;
-    crate::api::parameters(query, &[])?;
+    let Path((xid, act)) = path.map_err(|e| invalid_path(&e))?;
+    let act = match act.as_str() {
+        "commit" => TxAct::Commit,
+        "rollback" => TxAct::Rollback,
+        "forget" => TxAct::Forget,
+        other => {
+            let detail = format!("a transaction takes commit, rollback and forget, not {other}");
+            return Err(Problem::new(StatusCode::NOT_FOUND, "unknown-path", detail));
+        }
+    };
+    let xid = parse(&xid)?;
+    crate::api::parameters(&query, &[])?;
+    json_only(&headers)?;
     let Said { who, reason } = said(&crate::api::body(body)?)?;
     if reason.is_none() && act != TxAct::Forget {
         let detail = "a decision needs a reason: send {\"reason\": \"…\"}; it is kept with the branch, and in the log";
         return Err(Problem::bad("reason-missing", detail));
     }
     let by = By { who: who.unwrap_or_else(|| name(peer)), reason: reason.unwrap_or_default() };
-    ready(app)?;
+    ready(&app)?;
     match app.gateway.ask(HOME, Command::TxDecide { xid: xid.clone(), act, by }).await? {
         Reply::Decided { branch } => {
             Ok(Json(Decided { xid: xid.to_string(), transaction: branch.map(|branch| Transaction::from(*branch)) }))
         }
         other => Err(refusal(other)),
     }
+}
+
+/// A page in a browser may send a POST of another type to any address without asking first; of this type it may not.
+fn json_only(headers: &HeaderMap) -> Result<(), Problem> {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
+    if kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json")) {
+        return Ok(());
+    }
+    let detail = format!("content-type {kind:?}: a decision is sent as application/json");
+    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json", detail))
 }
 
 /// Who asks, if the request does not say.
@@ -248,9 +238,12 @@ fn said(body: &[u8]) -> Result<Said, Problem> {
 }
 
 fn xid(path: PathXid) -> Result<Xid, Problem> {
-    let Path(text) =
-        path.map_err(|e| Problem::bad("invalid-xid", format!("the xid in the path: {}", e.body_text())))?;
+    let Path(text) = path.map_err(|e| invalid_path(&e))?;
     parse(&text)
+}
+
+fn invalid_path(error: &PathRejection) -> Problem {
+    Problem::bad("invalid-xid", format!("the xid in the path: {}", error.body_text()))
 }
 
 fn parse(text: &str) -> Result<Xid, Problem> {

@@ -106,7 +106,7 @@ impl Broker {
     fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
         let length = body.len();
         let answer = self.raw(
-            format!("{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}")
+            format!("{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}")
                 .as_bytes(),
         );
         let (head, body) =

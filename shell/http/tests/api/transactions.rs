@@ -230,6 +230,13 @@ fn a_decision_says_who_and_why() {
         assert_eq!(broker.refused("POST", &path, body), expected, "{what} {body}");
     }
     let reason = r#"{"reason": "r"}"#;
+    // As a form, or a script of a foreign page, sends it: without asking first.
+    for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"] {
+        let path = format!("/api/v1/transactions/{XID}/forget");
+        let head = format!("POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\ncontent-type: {kind}\r\n");
+        let answer = broker.raw(format!("{head}content-length: 0\r\n\r\n").as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 415 ") && answer.contains("not-json"), "{answer}");
+    }
     for (method, path, body, expected) in [
         ("POST", "7:aa01:01/commit", reason, problem(409, "branch-not-in-doubt")),
         ("POST", "7:aa00:01/commit?force", reason, problem(400, "unknown-parameter")),
