@@ -304,7 +304,7 @@ impl<'v> FieldsWriter<'v> {
     }
 
     /// A field that may be null.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn option<T>(&mut self, value: Option<T>, put: impl FnOnce(&mut Vec<u8>, T)) {
         match value {
             Some(value) => put(self.field(), value),

@@ -215,31 +215,15 @@ fn echo_is_answered_once_without_echo() {
 }
 
 #[test]
-fn acquiring_in_a_transaction_is_not_implemented() {
+fn acquiring_in_a_transaction_that_nobody_knows_ends_the_link() {
     each(|world| {
-        let mut properties = Vec::new();
-        packhorse_amqp10::codec::ValueWriter::map(&mut properties, |map| {
-            packhorse_amqp10::codec::put_symbol(map.next(), "txn-id");
-            packhorse_amqp10::codec::put_binary(map.next(), b"1");
-        });
         let p = world.peer_open("c");
         world[p].attach_receiver("r", 0, "q");
         world.run();
         world[p].said();
-        let properties =
-            packhorse_amqp10::codec::Map::from_encoded(&properties, &packhorse_amqp10::Limits::default()).unwrap();
-        let flow = Flow {
-            next_incoming_id: Some(0),
-            incoming_window: 100,
-            handle: Some(0),
-            delivery_count: Some(0),
-            link_credit: Some(3),
-            properties: Some(properties),
-            ..Flow::default()
-        };
-        world[p].frame(0, |out| flow.encode(out));
+        world[p].flow_in(b"1", 0, 0, 3);
         world.run();
-        assert_eq!(world[p].said(), ["detach 0 closed amqp:not-implemented"]);
+        assert_eq!(world[p].said(), ["detach 0 closed amqp:transaction:unknown-id"]);
         assert_eq!(world.queue("q").counters.consumers, 0);
     });
 }

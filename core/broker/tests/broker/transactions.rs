@@ -649,6 +649,110 @@ fn browsers_and_consumers_of_what_is_settled_when_sent_have_nothing_to_retire() 
     });
 }
 
+// ---- acquisitions ----
+
+/// A raw peer whose receiver (handle 2) has acquired the first two of four messages in a transaction.
+fn acquired(world: &mut World) -> (crate::world::P, Vec<u8>) {
+    world.fill("in", 1..=4);
+    let (p, txn) = raw(world);
+    world[p].attach_receiver("r", 2, "in");
+    world.run();
+    world[p].said();
+    world[p].flow_in(&txn, 2, 0, 2);
+    world.run();
+    let said = world[p].said();
+    assert_eq!(said.iter().filter(|line| line.starts_with("transfer 2")).count(), 2, "{said:?}");
+    (p, txn)
+}
+
+fn end(world: &mut World, p: crate::world::P, txn: &[u8], fail: bool) {
+    world[p].request(0, 9, &Request::Discharge(Discharge { txn_id: txn, fail }));
+    world.run();
+    let said = world[p].said();
+    assert!(said.contains(&"disp(9, accepted, settled)".to_string()), "{said:?}");
+}
+
+#[test]
+fn what_was_acquired_in_a_transaction_goes_back_when_it_is_rolled_back() {
+    each(|world| {
+        let (p, txn) = acquired(world);
+        world[p].dispose(0, 0, Some(DeliveryState::Accepted), true);
+        world.run();
+        assert_eq!((world.queue("in").counters.removing, world.queue("in").counters.acquired), (1, 1));
+        end(world, p, &txn, true);
+        assert_eq!(ready(world, &["in"]), [4]);
+        // What is said of it later concerns nobody.
+        world[p].dispose(1, 1, Some(DeliveryState::Accepted), true);
+        world.run();
+        assert_eq!(world.take("in"), [(1, 1), (2, 1), (3, 0), (4, 0)]);
+    });
+}
+
+#[test]
+fn what_was_acquired_in_a_transaction_stays_when_it_is_committed() {
+    each(|world| {
+        let (p, txn) = acquired(world);
+        let released = TransactionalState { txn_id: &txn, outcome: ACCEPTED };
+        world[p].dispose(0, 0, Some(DeliveryState::Transactional(released)), true);
+        world.run();
+        end(world, p, &txn, false);
+        assert_eq!((world.queue("in").counters.depth, world.queue("in").counters.acquired), (3, 1));
+        // An ordinary delivery from now on; and no more come for the transaction's credit.
+        world.fill("in", [5]);
+        world[p].dispose(1, 1, Some(DeliveryState::Released), true);
+        world.run();
+        assert!(!world[p].said().iter().any(|line| line.starts_with("transfer")));
+        world[p].flow(2, 2, 1, false);
+        world.run();
+        assert_eq!(world[p].said().iter().filter(|line| line.starts_with("transfer 2")).count(), 1);
+        world[p].close();
+        world.run();
+        assert_eq!(world.take("in"), [(2, 0), (3, 0), (4, 0), (5, 0)]);
+    });
+}
+
+#[test]
+fn credit_that_is_left_when_the_transaction_ends_is_for_nothing() {
+    each(|world| {
+        world.declare("in");
+        let (p, txn) = raw(world);
+        world[p].attach_receiver("r", 2, "in");
+        world.run();
+        world[p].flow_in(&txn, 2, 0, 5);
+        world.run();
+        end(world, p, &txn, false);
+        world.fill("in", [1]);
+        assert!(!world[p].said().iter().any(|line| line.starts_with("transfer")));
+        // A drain is answered all the same.
+        world[p].flow(2, 0, 5, true);
+        world.run();
+        let said = world[p].said();
+        assert!(said.iter().any(|line| line.starts_with("transfer 2:0")), "{said:?}");
+        assert!(said.iter().any(|line| line.starts_with("flow 2 (5, 0, drain")), "{said:?}");
+    });
+}
+
+#[test]
+fn what_is_settled_when_sent_cannot_be_acquired_in_a_transaction() {
+    each(|world| {
+        let (p, txn) = raw(world);
+        world[p].attach(&packhorse_amqp10::codec::Attach {
+            name: "r",
+            handle: 2,
+            role: packhorse_amqp10::codec::Role::Receiver,
+            snd_settle_mode: SenderSettleMode::Settled,
+            source: Some(packhorse_amqp10::codec::Source { address: Some("in"), ..Default::default() }),
+            target: Some(packhorse_amqp10::codec::Target::default().into()),
+            ..Default::default()
+        });
+        world.run();
+        world[p].said();
+        world[p].flow_in(&txn, 2, 0, 5);
+        world.run();
+        assert!(world[p].said().contains(&"detach 2 closed amqp:not-implemented".to_string()));
+    });
+}
+
 // ---- after a crash ----
 
 #[test]

@@ -162,9 +162,7 @@ impl Connection {
                 self.outcomes = outcomes;
             }
             Event::Credit { link, token, window_opened, frame, .. } => {
-                if frame.decode().properties.is_some_and(|map| map.get("txn-id").is_some()) {
-                    let why = Refused::new("amqp:not-implemented", "acquiring in a transaction is not implemented yet");
-                    self.fail_link(queues, token, &why);
+                if !self.credit_in(queues, token, frame.decode().properties) {
                     return;
                 }
                 self.on_credit(queues, token);

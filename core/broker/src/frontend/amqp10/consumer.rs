@@ -10,7 +10,7 @@ use crate::io::Level;
 use crate::mail::{Deliver, Request};
 use crate::queues::Queues;
 use bytes::Bytes;
-use packhorse_amqp10::codec::{DeliveryState, SenderSettleMode};
+use packhorse_amqp10::codec::{DeliveryState, SenderSettleMode, TransactionalState};
 use packhorse_amqp10::engine::{Decision, DeliveryOutcome, Misuse, Piece, SHARE_FROM_BYTES, SendParams, SessionId};
 use packhorse_model::Content;
 
@@ -40,7 +40,7 @@ impl Connection {
 
     /// Tells the queue how much the link takes, as things stand: its credit, or the next part of it. While it is blocked that
     /// is nothing, and a drain is not the queue's concern yet: what is ready is to be sent first, as far as the credit goes.
-    fn tell_credit(&mut self, queues: &mut Queues, token: u64) {
+    pub(super) fn tell_credit(&mut self, queues: &mut Queues, token: u64) {
         let Some(link) = self.links.get_mut(index(token) as usize) else { return };
         let Kind::Consumer(consumer) = &mut link.kind else { return };
         let ahead = ahead(consumer, self.limits.output_bytes);
@@ -114,6 +114,12 @@ impl Connection {
         // A link that is over has told its queue, which takes the delivery back.
         let Kind::Consumer(consumer) = &mut link.kind else { return };
         consumer.given += 1;
+        if consumer.frozen {
+            let (queue, key) = (consumer.queue, deliver.key);
+            let outcome = packhorse_model::Outcome::ReturnUnseen;
+            queues.request(queue, Request::Settle { key, outcome, reply: None });
+            return;
+        }
         consumer.mean_bytes = (consumer.mean_bytes * 7 + deliver.content.length()) / 8;
         if consumer.pending.is_empty() && self.engine.sendable(link.id) {
             self.send(queues, token, deliver);
@@ -186,12 +192,16 @@ impl Connection {
         let limits = self.limits;
         let now_ms = queues.broker_ms();
         let Some(link) = self.links.get_mut(index(token) as usize) else { return };
-        let Link { id, kind: Kind::Consumer(consumer), .. } = link else { return };
-        let id = *id;
+        let Link { id, session, kind: Kind::Consumer(consumer), .. } = link else { return };
+        let (id, me) = (*id, (token, *session));
         let settled = self.engine.settle_modes(id).is_some_and(|(snd, _)| snd == SenderSettleMode::Settled);
         let place = if settled { 0 } else { consumer.unsettled.insert(deliver.key) };
         let format = deliver.head.message_format;
-        let params = SendParams { token: place as u64, settled, format, ..SendParams::default() };
+        let txn = consumer.acquires.and_then(|epoch| self.txns.acquired(epoch, me, consumer, place, deliver.key));
+        let state =
+            txn.as_ref().map(|id| DeliveryState::Transactional(TransactionalState { txn_id: id, outcome: None }));
+        let params =
+            SendParams { token: place as u64, settled, format, state: state.as_ref(), ..SendParams::default() };
         let length = deliver.content.length();
         let most = self.engine.peer_max_message_size(id).unwrap_or(0);
         let sent = match deliver.content {
@@ -257,6 +267,7 @@ impl Connection {
         let text =
             format!("link \"{}\" takes messages of at most {most} bytes: one of {length} is passed over", link.name);
         consumer.sending = None;
+        consumer.in_txn.remove(&place);
         let Some(key) = consumer.unsettled.try_remove(place) else {
             // It was settled when it was handed out: the link cannot go on without losing it silently.
             self.fail_link(queues, token, &Refused::new("amqp:link:message-size-exceeded", text));
@@ -365,6 +376,7 @@ impl Connection {
             let (key, place, queue) = (rest.key, rest.place, consumer.queue);
             if let Some(place) = place {
                 consumer.unsettled.try_remove(place);
+                consumer.in_txn.remove(&place);
             }
             consumer.sending = None;
             consumer.front.clear();
@@ -449,5 +461,8 @@ fn limit(consumer: &Consumer, credit: u32) -> u64 {
 
 /// The same, whether or not it can take them now.
 fn whole(consumer: &Consumer, credit: u32) -> u64 {
+    if consumer.frozen {
+        return consumer.given;
+    }
     (consumer.given + u64::from(credit)).saturating_sub(consumer.pending.len() as u64)
 }

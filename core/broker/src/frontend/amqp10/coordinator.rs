@@ -257,6 +257,7 @@ impl Connection {
             return false;
         }
         self.txns.close(epoch);
+        self.stop_acquiring(queues, epoch);
         let to = self.question(token, delivery, Ask::Discharge { epoch, fail });
         // It ends in the name of the link that began it.
         queues.transact(Input::Discharge { to: ReplyTo { control, ..to }, txn, fail, token: name });
@@ -301,6 +302,7 @@ impl Connection {
                 return false;
             }
             self.txns.close(epoch);
+            self.stop_acquiring(queues, epoch);
         }
         let to = self.question(token, delivery, Ask::End { xid: xid.clone(), epoch });
         queues.transact(Input::Xa { to, xid, verb, start: None });
@@ -368,7 +370,8 @@ impl Connection {
         // What was not asked will not be, and gets no answer.
         self.answered(token, coordinator.waiting.len() as u32);
         queues.transact(Input::ControlLost { control: self.control(token) });
-        for open in self.txns.lose(token) {
+        for (epoch, open) in self.txns.lose(token) {
+            self.stop_acquiring(queues, epoch);
             self.finish(queues, open.held, false);
         }
     }

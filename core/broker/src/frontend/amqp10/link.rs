@@ -174,8 +174,20 @@ pub(crate) struct Consumer {
     pub(crate) browses: bool,
     /// What becomes of a delivery that is settled without a word.
     pub(crate) default_outcome: Outcome,
-    /// Unsettled deliveries, by their place, that are in a transaction, by its epoch.
-    pub(crate) in_txn: BTreeMap<usize, u64>,
+    /// Unsettled deliveries, by their place, that are in a transaction.
+    pub(crate) in_txn: BTreeMap<usize, InTxn>,
+    /// The transaction, by its epoch, in which the credit acquires.
+    pub(crate) acquires: Option<u64>,
+    /// That transaction has ended: nothing more until the peer's next `flow`.
+    pub(crate) frozen: bool,
+}
+
+/// An unsettled delivery in a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InTxn {
+    pub(crate) epoch: u64,
+    /// The peer has said what becomes of it. Else it was acquired in the transaction.
+    pub(crate) said: bool,
 }
 
 impl Consumer {
@@ -195,6 +207,8 @@ impl Consumer {
             browses,
             default_outcome,
             in_txn: BTreeMap::new(),
+            acquires: None,
+            frozen: false,
         }
     }
 }

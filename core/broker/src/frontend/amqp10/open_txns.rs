@@ -4,6 +4,7 @@
 //! An id on the wire is a transaction's id and an *epoch*: a number drawn when the client was told of it. What comes under an
 //! epoch that is over finds nothing, even if the same branch is worked in again. Must not know the engine or queues.
 
+use super::link::{Consumer, InTxn};
 use packhorse_amqp10::engine::SessionId;
 use packhorse_model::{Outcome, QueueId, TxnId, Xid};
 use packhorse_queue::DeliveryKey;
@@ -61,6 +62,8 @@ pub(super) enum What {
     Acknowledged,
     /// Something else, which happens when the transaction is committed.
     Outcome(Outcome),
+    /// Nothing; it was acquired in the transaction. If something is said later, that is held as well, and holds.
+    Acquired,
 }
 
 /// What was asked of a home.
@@ -119,6 +122,23 @@ impl OpenTxns {
         self.open.get(&epoch).map(|open| wire_id(open.txn, epoch))
     }
 
+    /// A delivery goes out for credit of this transaction; the id to say so. None: it takes no work any more.
+    pub(super) fn acquired(
+        &mut self,
+        epoch: u64,
+        (link, session): (u64, SessionId),
+        consumer: &mut Consumer,
+        place: usize,
+        key: DeliveryKey,
+    ) -> Option<WireId> {
+        let open = self.working(epoch)?;
+        consumer.in_txn.insert(place, InTxn { epoch, said: false });
+        // It has no number on the wire yet, and needs none: nothing is said about what becomes of the acquisition.
+        let (delivery, what) = (0, What::Acquired);
+        open.held.push(Held { link, session, delivery, place: Some(place), queue: consumer.queue, key, what });
+        Some(wire_id(open.txn, epoch))
+    }
+
     /// It takes no work any more, for its end is asked for.
     pub(super) fn close(&mut self, epoch: u64) {
         if let Some(open) = self.open.get_mut(&epoch) {
@@ -145,14 +165,14 @@ impl OpenTxns {
     }
 
     /// Takes out what a link to the coordinator began and nobody has asked to end.
-    pub(super) fn lose(&mut self, control: u64) -> Vec<Open> {
+    pub(super) fn lose(&mut self, control: u64) -> Vec<(u64, Open)> {
         let lost: Vec<u64> = self
             .open
             .iter()
             .filter(|(_, open)| open.control == control && !open.closed)
             .map(|(epoch, _)| *epoch)
             .collect();
-        lost.into_iter().filter_map(|epoch| self.open.remove(&epoch)).collect()
+        lost.into_iter().filter_map(|epoch| Some((epoch, self.open.remove(&epoch)?))).collect()
     }
 
     /// The work in a branch has ended here: what is held waits for its outcome.
@@ -226,7 +246,7 @@ mod tests {
         let ending = txns.insert(TxnId { number: 6, ..TXN }, 1, None);
         let other = txns.insert(TxnId { number: 7, ..TXN }, 2, None);
         txns.close(txns.resolve(&ending).unwrap());
-        let lost: Vec<u64> = txns.lose(1).iter().map(|open| open.txn.number).collect();
+        let lost: Vec<u64> = txns.lose(1).iter().map(|(_, open)| open.txn.number).collect();
         assert_eq!(lost, [5]);
         assert_eq!(txns.resolve(&mine), None);
         assert!(txns.resolve(&other).is_some() && !txns.is_empty());

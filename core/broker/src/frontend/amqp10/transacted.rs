@@ -8,9 +8,9 @@
 //! link; of a branch they wait for an answer about its outcome that comes on this connection. After a rollback a delivery that
 //! the client had settled gets the source's default outcome; one that it had not is as it was, and can be decided again.
 
-use super::connection::{Connection, index};
+use super::connection::{Connection, index, token};
 use super::coordinator::unknown_id;
-use super::link::{Kind, Partial, PartialBody, Producer};
+use super::link::{InTxn, Kind, Partial, PartialBody, Producer};
 use super::open_txns::{Held, What};
 use super::render::{self, Refused};
 use super::verdicts::no_work;
@@ -18,7 +18,7 @@ use crate::io::Level;
 use crate::mail::{Behind, Payload, Request};
 use crate::queues::Queues;
 use bytes::Bytes;
-use packhorse_amqp10::codec::{DeliveryState, Error, Outcome, Rejected, TransactionalState};
+use packhorse_amqp10::codec::{DeliveryState, Error, Map, Outcome, Rejected, SenderSettleMode, TransactionalState};
 use packhorse_amqp10::engine::{DeliveryOutcome, TransferEvent};
 use packhorse_model::{Head, LargeId};
 use packhorse_store::LargeOp;
@@ -179,7 +179,7 @@ impl Connection {
     ) -> bool {
         let Some(link) = self.links.get(index(told.link_token) as usize) else { return false };
         let Kind::Consumer(consumer) = &link.kind else { return false };
-        let Some(&epoch) = consumer.in_txn.get(&(told.token as usize)) else { return false };
+        let Some(&InTxn { epoch, .. }) = consumer.in_txn.get(&(told.token as usize)) else { return false };
         self.retire(queues, told, epoch, state.copied());
         true
     }
@@ -197,13 +197,13 @@ impl Connection {
             return;
         }
         match consumer.in_txn.get(&place).copied() {
-            Some(other) if other != epoch => {
+            Some(InTxn { epoch: other, .. }) if other != epoch => {
                 //= amqp10 4.4.2 (one delivery in two transactions: neither can be committed)
                 self.fail_txn(queues, epoch);
                 self.fail_txn(queues, other);
                 return;
             }
-            Some(_) => {
+            Some(InTxn { said: true, .. }) => {
                 // It was said before. Only the settling may be new.
                 if told.settled {
                     consumer.in_txn.remove(&place);
@@ -217,7 +217,8 @@ impl Connection {
                 }
                 return;
             }
-            None => {}
+            // It was acquired in this transaction, or is in none yet.
+            Some(InTxn { said: false, .. }) | None => {}
         }
         let outcome = match &state {
             None if !told.settled => return,
@@ -239,11 +240,15 @@ impl Connection {
             self.stale(queues, epoch);
             return;
         };
-        let Some(open) = self.txns.working(epoch) else { return };
+        if told.settled {
+            consumer.in_txn.remove(&place);
+        }
+        let Some(open) = self.txns.get_mut(epoch) else { return };
         open.worked = true;
-        let (txn, control) = (open.txn, open.control);
+        let (txn, control, closed) = (open.txn, open.control, open.closed);
         let what = match outcome {
-            packhorse_model::Outcome::Acknowledge => {
+            // Of what was acquired in a transaction that is being ended: it happens afterwards.
+            packhorse_model::Outcome::Acknowledge if !closed => {
                 let control = self.control(control);
                 if let Err(why) = queues.stage_acknowledge(queue, txn, control, key) {
                     let text = format!("an acknowledgement in transaction {txn} was refused: {}", no_work(&why).why);
@@ -267,11 +272,59 @@ impl Connection {
         if let Some(place) = place
             && let Some(Kind::Consumer(consumer)) = self.link_mut(token).map(|link| &mut link.kind)
         {
-            consumer.in_txn.insert(place, epoch);
+            consumer.in_txn.insert(place, InTxn { epoch, said: true });
         }
         let held = Held { link: token, session, delivery: told.delivery_id, place, queue, key, what };
         if let Some(open) = self.txns.get_mut(epoch) {
             open.held.push(held);
+        }
+    }
+
+    /// A `flow` of the peer's may say that its credit is for a transaction: deliveries are acquired in that, and go back when it is
+    /// rolled back. False: it cannot be, and the link is over.
+    //= amqp10 4.4.3
+    pub(super) fn credit_in(&mut self, queues: &mut Queues, token: u64, properties: Option<Map<'_>>) -> bool {
+        let id = properties.and_then(|map| map.get("txn-id"));
+        let Some(Kind::Consumer(consumer)) = self.link_mut(token).map(|link| &mut link.kind) else { return true };
+        consumer.frozen = false;
+        consumer.acquires = None;
+        let Some(id) = id else { return true };
+        let id = id.as_binary().unwrap_or_default();
+        let Some(link) = self.links.get_mut(index(token) as usize) else { return false };
+        let settled = self.engine.settle_modes(link.id).is_some_and(|(snd, _)| snd == SenderSettleMode::Settled);
+        let why = match (self.txns.resolve(id), &mut link.kind) {
+            (None, _) => unknown_id(id),
+            (Some(_), _) if settled => {
+                let why =
+                    "what is settled when it is sent cannot be acquired in a transaction: attach without that mode";
+                Refused::new("amqp:not-implemented", why)
+            }
+            (Some(epoch), Kind::Consumer(consumer)) => {
+                // Who browses acquires nothing.
+                consumer.acquires = (!consumer.browses).then_some(epoch);
+                return true;
+            }
+            _ => return true,
+        };
+        self.fail_link(queues, token, &why);
+        false
+    }
+
+    /// Nothing more is acquired in a transaction: credit for it ends, until the peer's next `flow` says for what it is.
+    pub(super) fn stop_acquiring(&mut self, queues: &mut Queues, epoch: u64) {
+        let acquiring =
+            self.links.iter().filter(|(_, link)| matches!(&link.kind, Kind::Consumer(c) if c.acquires == Some(epoch)));
+        let tokens: Vec<u64> = acquiring.map(|(i, link)| token(i as u32, link.generation)).collect();
+        for token in tokens {
+            let Some(Kind::Consumer(consumer)) = self.link_mut(token).map(|link| &mut link.kind) else { continue };
+            consumer.acquires = None;
+            consumer.frozen = true;
+            let queue = consumer.queue;
+            for deliver in std::mem::take(&mut consumer.pending) {
+                let outcome = packhorse_model::Outcome::ReturnUnseen;
+                queues.request(queue, Request::Settle { key: deliver.key, outcome, reply: None });
+            }
+            self.tell_credit(queues, token);
         }
     }
 
@@ -299,10 +352,30 @@ impl Connection {
             let Some(link) = self.link_mut(token) else { continue };
             // A link that is over has given back what it held.
             let Kind::Consumer(consumer) = &mut link.kind else { continue };
+            let said = place.and_then(|place| consumer.in_txn.get(&place)).map(|in_txn| in_txn.said);
+            if matches!(what, What::Acquired)
+                && (said != Some(false) || place.and_then(|place| consumer.unsettled.get(place)) != Some(&key))
+            {
+                // Something was said of it since.
+                continue;
+            }
             if let Some(place) = place {
                 consumer.in_txn.remove(&place);
             }
             match (what, committed) {
+                (What::Acquired, true) => {}
+                (What::Acquired, false) if consumer.sending.is_some() => {
+                    let why = "a transaction was rolled back amid a delivery that was acquired in it";
+                    self.fail_link(queues, token, &Refused::new("amqp:transaction:rollback", why));
+                }
+                (What::Acquired, false) => {
+                    if let Some(place) = place {
+                        consumer.unsettled.try_remove(place);
+                    }
+                    let outcome =
+                        packhorse_model::Outcome::ReturnSeen { undeliverable_here: false, annotations: Bytes::new() };
+                    queues.request(queue, Request::Settle { key, outcome, reply: None });
+                }
                 (What::Acknowledged, _) => {
                     if let Some(place) = place {
                         consumer.unsettled.try_remove(place);

@@ -5,8 +5,8 @@ use super::Pipe;
 use packhorse_amqp10::Limits;
 use packhorse_amqp10::codec::{
     Attach, AttachTarget, Begin, Close, Coordinator, DeliveryState, Detach, Disposition, Error, Flow, FrameHeader,
-    FrameKind, Open, PROTOCOL_HEADER, Performative, Role, SASL_PROTOCOL_HEADER, SaslInit, SaslPerformative, Source,
-    Target, Transfer,
+    FrameKind, Map, Open, PROTOCOL_HEADER, Performative, Role, SASL_PROTOCOL_HEADER, SaslInit, SaslPerformative,
+    Source, Target, Transfer, ValueWriter, put_binary, put_symbol,
 };
 use packhorse_amqp10::transaction::Request;
 
@@ -149,6 +149,25 @@ impl Peer {
             delivery_count: Some(delivery_count),
             link_credit: Some(link_credit),
             drain,
+            ..Flow::default()
+        };
+        self.frame(0, |out| flow.encode(out));
+    }
+
+    /// Credit for a transaction.
+    pub(crate) fn flow_in(&mut self, txn: &[u8], handle: u32, delivery_count: u32, link_credit: u32) {
+        let mut properties = Vec::new();
+        ValueWriter::map(&mut properties, |map| {
+            put_symbol(map.next(), "txn-id");
+            put_binary(map.next(), txn);
+        });
+        let flow = Flow {
+            next_incoming_id: Some(0),
+            incoming_window: u32::MAX >> 1,
+            handle: Some(handle),
+            delivery_count: Some(delivery_count),
+            link_credit: Some(link_credit),
+            properties: Map::from_encoded(&properties, &Limits::default()).ok(),
             ..Flow::default()
         };
         self.frame(0, |out| flow.encode(out));
