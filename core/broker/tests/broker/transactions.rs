@@ -301,6 +301,33 @@ fn a_posting_that_fails_keeps_the_transaction_from_being_committed() {
 }
 
 #[test]
+fn a_link_that_is_taken_away_keeps_the_transaction_from_being_committed() {
+    each(|world| {
+        let old = world.client_as(0, "me", None);
+        let control = world[old].controller(0, "control");
+        let s = world[old].sender_with(0, "name", "q", SenderTerms::default());
+        world.run();
+        let txn = declare(world, old, control);
+        world[old].send_in(&txn, s, number(1), false);
+        world.run();
+        // Another connection takes the link by its name; what the old one is told does not come through.
+        let room = std::mem::take(&mut world.pipe_of(old).room);
+        let new = world.client_as(1, "me", None);
+        world[new].sender_with(0, "name", "q", SenderTerms::default());
+        world.run();
+        // What it sends there goes nowhere, so what came before must not be committed without it.
+        world[old].send_in(&txn, s, number(2), false);
+        let discharge = Request::Discharge(Discharge { txn_id: &txn, fail: false });
+        let token = world[old].request(control, &discharge);
+        world.run();
+        world.pipe_of(old).room = room;
+        world.run();
+        assert_eq!(answer(world, old, control, token), "rejected amqp:transaction:rollback");
+        assert_eq!(ready(world, &["q"]), [0]);
+    });
+}
+
+#[test]
 fn a_full_queue_or_one_that_goes_is_told_at_the_end() {
     each(|world| {
         let (c, control) = controlled(world, "c");

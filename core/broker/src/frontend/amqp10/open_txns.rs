@@ -109,6 +109,11 @@ impl OpenTxns {
         self.open.get_mut(&epoch).filter(|open| !open.closed)
     }
 
+    /// All that take work.
+    pub(super) fn working_all(&self) -> Vec<TxnId> {
+        self.open.values().filter(|open| !open.closed).map(|open| open.txn).collect()
+    }
+
     pub(super) fn get(&self, epoch: u64) -> Option<&Open> {
         self.open.get(&epoch)
     }

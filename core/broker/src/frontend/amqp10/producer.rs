@@ -13,6 +13,7 @@ use packhorse_amqp10::engine::TransferEvent;
 use packhorse_amqp10::message::MessageView;
 use packhorse_model::LargeId;
 use packhorse_store::LargeOp;
+use packhorse_txn::{Cause, Input};
 
 /// Deliveries of more bytes are streamed to a file.
 const LARGE_FROM_BYTES: usize = 1 << 20;
@@ -297,7 +298,14 @@ impl Connection {
         if std::mem::take(&mut producer.pauses) {
             self.paused_by -= 1;
         }
-        if going != Going::InOrder
+        if going == Going::Stolen {
+            // Its peer does not know yet. What it goes on sending there is dropped unseen, in whatever transaction it is.
+            let gone = queues.directory.by_id(producer.queue).is_none();
+            let cause = if gone { Cause::QueueGone } else { Cause::OperationFailed };
+            for txn in self.txns.working_all() {
+                queues.transact(Input::Failed { txn, cause });
+            }
+        } else if going == Going::Lost
             && let Some(Partial { epoch: Some(epoch), .. }) = partial
         {
             self.fail_txn(queues, epoch);
