@@ -95,15 +95,13 @@ impl Asked {
     }
 }
 
-/// An answer to commit or rollback after which it may have been this request that did it.
+/// An answer to commit or rollback after which it may have been this request that did it; of a mixed one the rest.
 fn may_have_acted(code: i32) -> bool {
     let in_vain = matches!(
         code,
         code::RETRY
-            | code::MIXED
             | code::HEURISTIC_ROLLED_BACK
             | code::HEURISTIC_COMMITTED
-            | code::HAZARD
             | code::NOT_THERE
             | code::INVALID
             | code::PROTOCOL

@@ -191,6 +191,9 @@ mod messages {
         let mixed =
             asked(prepared(), 30, XaVerb::Commit, 5).at(29, 0, Event::Decide { xid: B, commit: false, code: None });
         assert_eq!(mixed.at(40, 2, recv(1, 2, 0)).at(41, 2, recv(0, 2, 1)).broken(), NOTHING, "both, he was told");
+        let purge = |messages| Event::Purge { operation: 1, queue: "other", deletes: true, messages };
+        let forced = asked(prepared().at(25, 0, purge(None)).at(26, 0, purge(Some(1))), 30, XaVerb::Commit, 5);
+        assert_eq!(forced.at(40, 2, recv(1, 2, 0)).broken(), NOTHING, "a queue had gone with its part of the branch");
     }
 
     #[test]
