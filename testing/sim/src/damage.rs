@@ -98,13 +98,19 @@ pub(crate) fn flip_tail(disk: &mut SimDisk, durable: u64, one_bit: bool, draw: &
     Some(hit(count))
 }
 
-/// The bodies in a block: where each begins in it, its length, whose it is.
+/// Bytes of a section's head in front of a body: the sum of what is stored is over both.
+const SECTION: usize = 8;
+
+/// The bodies in a block, with the heads of their sections: where each begins in it, its length, whose it is.
 fn bodies_of(disk: &SimDisk, block: &Block) -> Vec<(usize, usize, MessageId)> {
     let mut bodies = Vec::new();
     let content = HEADER + block.meta;
     let bytes = disk.content(block.name).and_then(|file| file.get(block.offset + content..block.offset + block.length));
     if let Some(bytes) = bytes {
-        find_bodies(bytes, |at, length, id| bodies.push((content + at, length, id)));
+        find_bodies(bytes, |at, length, id| {
+            let front = at.min(SECTION);
+            bodies.push((content + at - front, length + front, id));
+        });
     }
     bodies
 }
