@@ -379,6 +379,11 @@ impl Judge<'_, '_> {
             let again = again.map(|again| (again.at, again.place));
             let fate = self.case.fates.last().map(|fate| (fate.at, fate.place));
             let Some((at, place)) = again.or(fate) else { continue };
+            // By force an operator rolls back a queue's part of a branch.
+            let latest = at.saturating_add(self.slack());
+            if transaction.xid.is_some() && self.record.operations.emptied(first.queue, latest) {
+                continue;
+            }
             atomic.back(first.tx, Sign::new(self.case, at, [("acknowledged", first.end_place), ("again", place)]));
             let events = [("received", first.place), ("acknowledged", first.end_place), ("again", place)];
             wrong |= transaction.undecided(at, self.slack()) || first.is_confirmed();

@@ -177,6 +177,11 @@ impl Operations {
         self.all.iter().any(|one| one.queue == queue || one.what == What::Move(queue))
     }
 
+    /// Whether somebody may have emptied or deleted this queue by `at`: by force, with what is in doubt there.
+    pub(crate) fn emptied(&self, queue: u32, at: u64) -> bool {
+        self.all.iter().any(|one| one.queue == queue && !matches!(one.what, What::Move(_)) && one.at <= at)
+    }
+
     /// Messages that purges certainly took out of a queue between two times; there may be more.
     pub(crate) fn purged(&self, queue: u32, after: u64, until: u64) -> u64 {
         let here = self.all.iter().filter(|one| one.queue == queue && one.what == What::Purge);

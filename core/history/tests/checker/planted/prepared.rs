@@ -197,6 +197,17 @@ mod messages {
     }
 
     #[test]
+    fn an_operator_who_empties_a_queue_by_force_gives_back_what_was_acknowledged_there() {
+        let purge = |queue, ms| {
+            let purge = |messages| Event::Purge { operation: 1, queue, deletes: false, messages };
+            prepared().at(ms, 0, purge(None)).at(ms + 1, 0, purge(Some(0))).at(40, 2, recv(0, 2, 1)).broken()
+        };
+        assert_eq!(purge(QUEUE, 30), NOTHING);
+        assert_eq!(purge("other", 30), [("I7", 1)]);
+        assert_eq!(purge(QUEUE, 50), [("I7", 1)], "he came later");
+    }
+
+    #[test]
     fn another_process_decides_after_the_first_one_died() {
         let story = prepared().and(&header(1, 1, 30)).at(35, 3, recover()).at(36, 3, listed(B));
         let story = story.at(37, 3, xa(XaVerb::Commit, B)).at(40, 3, answer(XaVerb::Commit, B, 0));
