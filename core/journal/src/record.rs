@@ -9,7 +9,7 @@ use crate::bytes_io::{Malformed, Reader, pad_to, put_bytes, put_u32, put_u64, pu
 use bytes::Bytes;
 use packhorse_model::{
     ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, OnFull, Overlay, Planted, QueueId, QueueLimits,
-    QueueName, QueueSettings, Reason, Sequence, Xid, planted,
+    QueueName, QueueSettings, Reason, Sequence, TxnId, Xid, planted,
 };
 use packhorse_store::{Batch, Decide, Heuristic, Op, Stored};
 use transactions::{Commit, Content, Prepare, TxOps};
@@ -30,6 +30,7 @@ pub(crate) mod code {
     pub(crate) const FORGET: u8 = 13;
     pub(crate) const META: u8 = 22;
     pub(crate) const EXACT_MARK: u8 = 24;
+    pub(crate) const TX_DROP: u8 = 25;
     pub(crate) const BATCH: u8 = 64;
 }
 
@@ -269,9 +270,13 @@ fn put_op(out: &mut Vec<u8>, op: &Op, bodies: &Content<'_>, large: &mut Vec<Larg
             put_u64(out, *up_to);
             close(out, start);
         }
-        Op::TxOps(_) | Op::Commit(_) | Op::Prepare(_) | Op::Decide(_) | Op::Heuristic(_) | Op::Forget { .. } => {
-            transactions::put(out, op, bodies, large);
-        }
+        Op::TxOps(_)
+        | Op::TxDrop { .. }
+        | Op::Commit(_)
+        | Op::Prepare(_)
+        | Op::Decide(_)
+        | Op::Heuristic(_)
+        | Op::Forget { .. } => transactions::put(out, op, bodies, large),
     }
 }
 
@@ -400,6 +405,10 @@ pub(crate) enum Record<'a> {
     },
     Stop,
     TxOps(Box<TxOps>),
+    TxDrop {
+        txn: TxnId,
+        queue: QueueId,
+    },
     Commit(Box<Commit>),
     Prepare(Box<Prepare>),
     Decide(Box<Decide>),
@@ -528,7 +537,7 @@ fn decode(code: u8, flags: u8, body: &[u8]) -> Result<Record<'_>, Malformed> {
             meta::STOP => Record::Stop,
             _ => return Err(Malformed),
         },
-        code::COMMIT..=code::FORGET => transactions::decode(code, flags, &mut r)?,
+        code::COMMIT..=code::FORGET | code::TX_DROP => transactions::decode(code, flags, &mut r)?,
         _ => return Err(Malformed),
     })
 }

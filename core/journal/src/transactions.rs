@@ -272,7 +272,8 @@ impl Transactions {
         left.into_iter().filter_map(|key| self.drop_open(&key)).collect()
     }
 
-    fn drop_open(&mut self, key: &(TxnId, QueueId)) -> Option<Leaving> {
+    /// What went ahead is rolled back.
+    pub(crate) fn drop_open(&mut self, key: &(TxnId, QueueId)) -> Option<Leaving> {
         let part = self.open.remove(key)?.part;
         Some(Leaving { queue: key.1, part, numbers: None, commit: false })
     }

@@ -4,8 +4,12 @@
 use packhorse_journal::Options;
 use packhorse_journal::sim::{CrashMode, Sim, SimDisk, SimStore};
 use packhorse_model::{Now, ShardId};
-use packhorse_store::Store;
 use packhorse_store::contract::StoreUnderTest;
+use packhorse_store::{Remember, Store};
+
+/// So few that histories forget some.
+const FEW: Remember =
+    Remember { branches_ms: 600_000, branches_max: 40, sessions_ms: 500_000, sessions_max: 30, gaps_max: 5 };
 
 struct Journal {
     sim: Sim,
@@ -13,7 +17,7 @@ struct Journal {
 }
 
 fn open(disk: SimDisk, shards: u16) -> Journal {
-    let options = Options { segment_bytes: 64 * 1024, ..Options::new(shards, 7) };
+    let options = Options { segment_bytes: 64 * 1024, remember: FEW, ..Options::new(shards, 7) };
     let now = Now { mono_us: 0, wall_ms: 1_000_000 };
     let (sim, _) = Sim::open(disk, &options, now).unwrap_or_else(|(error, _)| panic!("{error}"));
     let handles = (0..shards).map(|shard| sim.handle(ShardId(shard))).collect();
@@ -45,6 +49,10 @@ impl StoreUnderTest for Journal {
     fn pass(&mut self, ms: u64) -> bool {
         self.sim.advance(self.sim.now().mono_us + ms * 1000);
         true
+    }
+
+    fn remember(&self) -> Remember {
+        FEW
     }
 }
 

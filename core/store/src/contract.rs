@@ -76,6 +76,8 @@ macro_rules! contract_tests {
             volatile_work_is_counted_and_lost, a_large_part_is_whole_and_in_order,
             a_crash_between_any_two_records_leaves_one_state, large_files_of_a_branch_stay_until_its_end,
             a_deleted_queue_takes_its_part_of_a_branch, a_part_in_a_deleted_queue_is_nothing,
+            what_went_ahead_is_dropped_in_one_queue, a_crash_around_a_drop_leaves_one_state,
+            files_of_what_never_will_be_go_at_once,
             outcomes_are_remembered, the_oldest_outcomes_are_forgotten_first, outcomes_are_forgotten_in_time,
             commits_of_sessions_are_remembered, a_session_has_so_many_gaps, the_sessions_used_last_are_remembered,
             sessions_are_forgotten_in_time
@@ -837,6 +839,10 @@ pub use remembered::{
 pub use suspects::{
     a_mark_makes_suspects_of_its_range_once, a_stop_in_order_clears_all_suspects, an_exact_mark_names_what_is_blamed,
     an_exact_mark_of_some_age_blames_nobody, one_that_has_passed_keeps_its_count,
+};
+pub use transactions::dropped::{
+    a_crash_around_a_drop_leaves_one_state, files_of_what_never_will_be_go_at_once,
+    what_went_ahead_is_dropped_in_one_queue,
 };
 pub use transactions::{
     a_branch_without_parts_stays_in_doubt, a_commit_happens_in_all_queues,

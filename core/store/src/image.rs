@@ -190,8 +190,9 @@ impl Image {
                 }
             }
             Op::QueueDelete { id } => {
-                self.queues.remove(id);
-                self.branches.delete(*id);
+                let entries = self.queues.remove(id).map(|q| q.entries);
+                entries.into_iter().flatten().for_each(|(_, entry)| self.drop_content(&entry.content));
+                self.parts_gone(*id);
             }
             Op::Reserve { queue, up_to } => {
                 if let Some(q) = self.queues.get_mut(queue) {
@@ -199,6 +200,7 @@ impl Image {
                 }
             }
             Op::TxOps(ops) => self.tx_ops(ops, pieces),
+            Op::TxDrop { txn, queue } => self.tx_drop(*txn, *queue),
             Op::Commit(commit) => self.commit(commit, pieces),
             Op::Prepare(prepare) => self.prepare(prepare, pieces),
             Op::Decide(decide) => self.decide(decide),
@@ -230,6 +232,8 @@ impl Image {
         if let Some(q) = self.queues.get_mut(&queue) {
             let before = q.entries.insert(sequence, entry);
             assert!(before.is_none(), "a number is drawn once");
+        } else {
+            self.drop_content(&entry.content);
         }
     }
 

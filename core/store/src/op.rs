@@ -3,7 +3,7 @@
 use crate::{Commit, Decide, Heuristic, Prepare, TxOps};
 use alloc::boxed::Box;
 use bytes::Bytes;
-use packhorse_model::{EntryKey, Head, LargeId, Overlay, QueueId, QueueName, QueueSettings, Sequence, Xid};
+use packhorse_model::{EntryKey, Head, LargeId, Overlay, QueueId, QueueName, QueueSettings, Sequence, TxnId, Xid};
 
 /// Bytes within a batch: a range of one of its pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +135,14 @@ pub enum Op {
     },
     /// Operations of a transaction that go ahead of its record.
     TxOps(Box<TxOps>),
+    /// No record will name what went ahead of a transaction in a queue: it was rolled back. Nothing of it is kept, and if the
+    /// transaction works there again, its records count from 0.
+    TxDrop {
+        /// The transaction.
+        txn: TxnId,
+        /// The queue.
+        queue: QueueId,
+    },
     /// A transaction is committed.
     Commit(Box<Commit>),
     /// A branch is prepared.
@@ -155,7 +163,11 @@ impl Op {
     /// company (`architecture.md` §2, "Settlements without a reply").
     pub fn urgent(&self) -> bool {
         match self {
-            Op::Acknowledge { .. } | Op::Redeliver { .. } | Op::DispatchMark { .. } | Op::ExactMark { .. } => false,
+            Op::Acknowledge { .. }
+            | Op::Redeliver { .. }
+            | Op::DispatchMark { .. }
+            | Op::ExactMark { .. }
+            | Op::TxDrop { .. } => false,
             Op::Enqueue { volatile, .. } => !volatile,
             Op::Relocate { .. }
             | Op::QueueCreate { .. }

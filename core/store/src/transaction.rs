@@ -80,7 +80,8 @@ impl TxnPart {
     }
 }
 
-/// Operations of a part that go ahead. Kept under the transaction until a record names it, or a start, which drops what none names.
+/// Operations of a part that go ahead. Kept under the transaction until a record names it, or [`crate::Op::TxDrop`] says that none will,
+/// or a start, which drops what none names.
 /// They mean nothing before: an entry that they remove is like any other. In a queue that is not there, here as in the records below,
 /// a part is nothing: the queue was deleted meanwhile.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,10 +2,14 @@
 
 use packhorse_disk::{DiskStore, OpenOptions, ShardStore};
 use packhorse_model::ShardId;
-use packhorse_store::Store;
 use packhorse_store::contract::StoreUnderTest;
+use packhorse_store::{Remember, Store};
 use std::sync::Arc;
 use tempfile::TempDir;
+
+/// So few that histories forget some.
+const FEW: Remember =
+    Remember { branches_ms: 600_000, branches_max: 40, sessions_ms: 500_000, sessions_max: 30, gaps_max: 5 };
 
 struct OnDisk {
     dir: TempDir,
@@ -14,7 +18,7 @@ struct OnDisk {
 }
 
 fn open(dir: TempDir, shards: u16) -> OnDisk {
-    let options = OpenOptions { segment_bytes: 64 * 1024, ..OpenOptions::new(dir.path(), shards, 11) };
+    let options = OpenOptions { segment_bytes: 64 * 1024, remember: FEW, ..OpenOptions::new(dir.path(), shards, 11) };
     let (store, shards, _) = DiskStore::open(&options, Arc::new(|_| {})).unwrap_or_else(|error| panic!("{error}"));
     OnDisk { dir, store, shards }
 }
@@ -39,6 +43,10 @@ impl StoreUnderTest for OnDisk {
         drop(self.store);
         drop(self.shards);
         open(self.dir, shards)
+    }
+
+    fn remember(&self) -> Remember {
+        FEW
     }
 }
 

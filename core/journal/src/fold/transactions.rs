@@ -37,6 +37,7 @@ impl Fold {
                 self.transactions.ahead(ops.txn, ops.queue, placed(ops.works, batch)?);
             }
             Record::TxOps(_) => {}
+            Record::TxDrop { txn, queue } => drop(self.transactions.drop_open(&(txn, queue))),
             Record::Commit(commit) => {
                 let (committed, _) = self.transactions.commit(*commit, |id| self.queues.contains_key(&id))?;
                 for Committed { ahead, recorded } in committed {

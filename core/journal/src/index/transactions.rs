@@ -27,6 +27,11 @@ impl Index {
                     self.drop_works(works.iter(), unlinks);
                 }
             }
+            Record::TxDrop { txn, queue } => {
+                if let Some(left) = self.transactions.drop_open(&(txn, queue)) {
+                    self.drop_works(left.part.works(), unlinks);
+                }
+            }
             Record::Commit(commit) => {
                 let (committed, left) = self.transactions.commit(*commit, |id| self.queues.contains_key(&id))?;
                 for Committed { ahead, recorded } in committed {

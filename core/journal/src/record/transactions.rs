@@ -1,4 +1,4 @@
-//! Records of transactions: codes 8 to 13, and the operations in them, which a checkpoint tells in the same form.
+//! Records of transactions: codes 8 to 13 and 25, and the operations in them, which a checkpoint tells in the same form.
 //!
 //! Must not know: what becomes of an operation.
 
@@ -148,6 +148,11 @@ pub(super) fn put(out: &mut Vec<u8>, op: &Op, content: &Content<'_>, large: &mut
             put_u32(out, ops.record);
             put_ops(out, &ops.ops, content, large);
         }
+        Op::TxDrop { txn, queue } => {
+            start = open(out, code::TX_DROP, 0, 0, 0);
+            put_txn(out, *txn);
+            put_u64(out, queue.0);
+        }
         Op::Commit(commit) => {
             let flag = |set, flag| if set { flag } else { 0 };
             let flags = flag(commit.token.is_some(), TOKEN) | flag(commit.xid.is_some(), XID);
@@ -206,6 +211,7 @@ pub(super) fn decode(code: u8, flags: u8, r: &mut Reader<'_>) -> Result<super::R
             let (txn, queue, record) = (txn(r)?, QueueId(r.u64()?), r.u32()?);
             Record::TxOps(Box::new(TxOps { txn, queue, record, works: works(r, within)? }))
         }
+        code::TX_DROP => Record::TxDrop { txn: txn(r)?, queue: QueueId(r.u64()?) },
         code::COMMIT => {
             let (txn, at_ms) = (txn(r)?, r.u64()?);
             let token = if flags & TOKEN != 0 { Some(token(r)?) } else { None };

@@ -143,6 +143,7 @@ impl Model {
                     queue.reserved = queue.reserved.max(*up_to);
                 }
                 Op::TxOps(_)
+                | Op::TxDrop { .. }
                 | Op::Commit(_)
                 | Op::Prepare(_)
                 | Op::Decide(_)

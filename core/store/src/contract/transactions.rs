@@ -1,5 +1,7 @@
 //! Transactions: what goes ahead, branches in doubt, and how they end (`spec/transactions.md`, "Records").
 
+pub(super) mod dropped;
+
 use super::{A, B, Build, Found, Make, StoreUnderTest, bodies, events, head, recover, with_queues};
 use crate::{
     Ahead, Commit, Decide, Event, Figures, Heuristic, HeuristicOutcome, LargeOp, LoadLarge, LostPart, Numbers, Op,

@@ -52,15 +52,48 @@ pub(super) struct Branches {
 impl Image {
     /// Operations are kept, and mean nothing yet. Those for a queue that is not there are nothing, here and below.
     pub(super) fn tx_ops(&mut self, ops: &TxOps, pieces: &[Bytes]) {
+        let (work, bytes) = self.work(&ops.ops, pieces);
         if !self.queues.contains_key(&ops.queue) {
+            self.drop_work(&work);
             return;
         }
-        let (work, bytes) = self.work(&ops.ops, pieces);
         let ahead = self.branches.ahead.entry((ops.txn, ops.queue)).or_default();
         assert_eq!(ahead.records, ops.record, "a part's records come in order");
         ahead.records += 1;
         ahead.bytes += bytes;
         ahead.work.extend(work);
+    }
+
+    /// What went ahead in a queue will never be.
+    pub(super) fn tx_drop(&mut self, txn: TxnId, queue: QueueId) {
+        if let Some(ahead) = self.branches.ahead.remove(&(txn, queue)) {
+            self.drop_work(&ahead.work);
+        }
+    }
+
+    /// The queue is deleted, and every part in it with it. A branch in doubt stays, without that part; nobody deletes a queue
+    /// with such a part before that was rolled back by force.
+    pub(super) fn parts_gone(&mut self, queue: QueueId) {
+        let ahead = self.branches.ahead.extract_if(.., |(_, id), _| *id == queue).map(|(_, ahead)| ahead.work);
+        let parts = self.branches.branches.values_mut().filter_map(|branch| branch.parts.remove(&queue));
+        let gone: Vec<Work> = ahead.chain(parts).flatten().collect();
+        self.drop_work(&gone);
+    }
+
+    /// Messages are not added after all.
+    fn drop_work(&mut self, work: &[Work]) {
+        for work in work {
+            if let Work::Enqueue { content, .. } = work {
+                self.drop_content(content);
+            }
+        }
+    }
+
+    /// What went ahead and is named by no part of the record that has decided.
+    fn give_up(&mut self, txn: TxnId) {
+        let left: Vec<QueueId> =
+            self.branches.ahead.keys().filter(|(t, _)| *t == txn).map(|(_, queue)| *queue).collect();
+        left.into_iter().for_each(|queue| self.tx_drop(txn, queue));
     }
 
     pub(super) fn commit(&mut self, commit: &Commit, pieces: &[Bytes]) {
@@ -69,6 +102,7 @@ impl Image {
                 self.happen(*queue, work, part.numbers);
             }
         }
+        self.give_up(commit.txn);
         if let Some(xid) = &commit.xid {
             self.remembered.complete(xid, true, commit.at_ms);
         }
@@ -96,6 +130,7 @@ impl Image {
             }
             parts.insert(*queue, work);
         }
+        self.give_up(prepare.txn);
         let Prepare { txn, client, wall_ms, at_ms, .. } = prepare.clone();
         let branch = Branch { txn, client, wall_ms, at_ms, parts, lost: Vec::new(), volatile, decided: None };
         let before = self.branches.branches.insert(prepare.xid.clone(), branch);
@@ -133,6 +168,8 @@ impl Image {
     /// The operations of a part: those that went ahead and those that came with the record. `None`: the queue is not there.
     fn whole(&mut self, txn: TxnId, queue: QueueId, part: &TxnPart, pieces: &[Bytes]) -> Option<Vec<Work>> {
         if !self.queues.contains_key(&queue) {
+            let work = self.work(&part.ops, pieces).0;
+            self.drop_work(&work);
             return None;
         }
         let Ahead { records, bytes, work: mut whole } = self.branches.ahead.remove(&(txn, queue)).unwrap_or_default();
@@ -221,14 +258,6 @@ impl Image {
 }
 
 impl Branches {
-    /// The queue is deleted, and every part in it with it. A branch in doubt stays, without that part; nobody deletes a queue
-    /// with such a part before that was rolled back by force.
-    pub(super) fn delete(&mut self, queue: QueueId) {
-        for branch in self.branches.values_mut() {
-            branch.parts.remove(&queue);
-        }
-    }
-
     /// The operations of branches in doubt in queues that `owned` names.
     pub(super) fn recover_ops(&self, owned: impl Fn(QueueId) -> bool) -> impl Iterator<Item = Recovered> {
         let parts = self.branches.values().flat_map(|b| b.parts.iter().map(|(q, work)| (b.txn, *q, work)));

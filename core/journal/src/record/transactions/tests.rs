@@ -44,6 +44,7 @@ fn all() -> Batch {
     let large = TxnOp::Enqueue { index: 9, head, content: Stored::Large { id: LargeId(77), length: 1 << 50 } };
     let ops = vec![add(&mut batch, 0, b"first"), remove, add(&mut batch, 1, b"second"), large];
     batch.push(Op::TxOps(Box::new(TxOps { txn: txn(), queue: Q, record: 3, ops })));
+    batch.push(Op::TxDrop { txn: txn(), queue: Q });
     let full = TxnPart {
         ops: vec![add(&mut batch, 2, b"third"), remove],
         ahead: Ahead { records: 4, ops: 5, bytes: 6 },
@@ -122,6 +123,9 @@ fn each_operation_of_a_transaction_comes_back_as_it_was() {
                 let expected =
                     format!("add 0 \"first\", {}, add 1 \"second\", add 9 file 77 {}", removes(u64::MAX), 1u64 << 50);
                 assert_eq!(ops(&found.works, &content), expected);
+            }
+            (Record::TxDrop { txn, queue }, Op::TxDrop { txn: told, queue: of }) => {
+                assert_eq!((txn, queue), (told, of));
             }
             (Record::Commit(found), Op::Commit(told)) => {
                 assert_eq!((found.txn, found.token, &found.xid), (told.txn, told.token, &told.xid));

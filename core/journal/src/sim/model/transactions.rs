@@ -70,6 +70,7 @@ impl Model {
                 *records += 1;
                 ahead.extend(works(&ops.ops, pieces));
             }
+            Op::TxDrop { txn, queue } => drop(self.transactions.ahead.remove(&(*txn, *queue))),
             Op::Commit(commit) => {
                 for (queue, part) in &commit.parts {
                     let works = self.whole(commit.txn, *queue, part, pieces);

@@ -45,6 +45,8 @@ pub(super) struct Transactor {
     over: Vec<Xid>,
     /// Names that are free again.
     free: Vec<Xid>,
+    /// What went ahead of rollbacks, and its shard has not dropped.
+    dropping: Vec<(TxnId, QueueId)>,
 }
 
 fn shard_of(queue: QueueId) -> usize {
@@ -165,14 +167,15 @@ impl Transactor {
 }
 
 /// What transactions do in a batch of this shard. Branches are at home in shard 0.
-pub(super) fn transact(dice: &mut Dice, state: &mut State, shard: usize, build: Build) -> Build {
+pub(super) fn transact(dice: &mut Dice, state: &mut State, shard: usize, mut build: Build) -> Build {
+    if dice.below(3) > 0 {
+        let own = state.transactor.dropping.extract_if(.., |(_, queue)| shard_of(*queue) == shard);
+        build = own.fold(build, |build, (txn, queue)| build.drop_ahead(txn, queue));
+    }
     match dice.below(if shard == 0 { 9 } else { 5 }) {
         0 => write_ahead(dice, state, shard, build),
         1..=3 => write_record(dice, state, shard, build),
-        4 => {
-            roll_back(dice, state);
-            build
-        }
+        4 => roll_back(dice, state, shard, build),
         5 | 6 => decide(dice, state, build),
         7 => operate(dice, state, build),
         _ => forget(dice, state, build),
@@ -276,15 +279,28 @@ fn undo(state: &mut State, shard: usize, shares: &BTreeMap<QueueId, Share>) {
     }
 }
 
-/// What was not prepared is rolled back: nothing is written.
-fn roll_back(dice: &mut Dice, state: &mut State) {
+/// What was not prepared is rolled back: each shard drops what went ahead in its queues, now or later. Then it may begin again.
+fn roll_back(dice: &mut Dice, state: &mut State, shard: usize, mut build: Build) -> Build {
     let count = state.transactor.open.len() as u64;
-    if count > 0 {
-        let open = state.transactor.open.remove(dice.below(count) as usize);
-        for (queue, share) in &open.shares {
-            state.slot(*queue).extend(&share.removes);
+    if count == 0 {
+        return build;
+    }
+    let mut open = state.transactor.open.remove(dice.below(count) as usize);
+    let mut later = false;
+    for (queue, share) in core::mem::take(&mut open.shares) {
+        state.slot(queue).extend(&share.removes);
+        if shard_of(queue) == shard {
+            build = build.drop_ahead(open.txn, queue);
+        } else if share.ahead.records > 0 {
+            later = true;
+            state.transactor.dropping.push((open.txn, queue));
         }
     }
+    if !later && dice.below(2) == 0 {
+        open.unsettled.insert(shard);
+        state.transactor.open.push(open);
+    }
+    build
 }
 
 fn decide(dice: &mut Dice, state: &mut State, build: Build) -> Build {
