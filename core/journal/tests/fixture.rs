@@ -188,6 +188,8 @@ fn transactions(batch: &mut Batch) {
     let (parts, token, at_ms) = (Vec::new(), None, 7);
     batch.push(Op::Commit(Box::new(Commit { txn: txn(6), parts, token, xid: Some(xid(6)), at_ms })));
     batch.push(Op::Forget { xid: xid(6) });
+    ahead(batch, 8);
+    batch.push(Op::TxDrop { txn: txn(8), queue: C });
 }
 
 /// One record of each kind that is written today, over three starts: after nothing, a crash, and a stop.

@@ -254,6 +254,86 @@ fn what_went_ahead_is_kept_until_it_is_given_up_or_a_start() {
 }
 
 #[test]
+fn transactions_rolled_back_again_and_again_take_no_room() {
+    let sim = new_store();
+    let files = |sim: &Sim| sim.disk().names().filter(|name| !matches!(name, FileName::Checkpoint(_))).count();
+    let mut most = 0;
+    for number in 0..60 {
+        // About four segments each.
+        (0..20).for_each(|record| go_ahead(&sim, number, record));
+        submit(&sim, |batch| batch.push(Op::TxDrop { txn: txn(number), queue: QUEUE }));
+        most = most.max(files(&sim));
+    }
+    assert!(most <= 16, "{most} files at once");
+    flow(&sim, RESERVE / 2..RESERVE / 2 + 100);
+    assert_eq!(kept(&sim), 0);
+    let sim = started(sim.disk().crash(CrashMode::Torn(512), 1));
+    assert_eq!(loaded(&sim), [(RESERVE / 2 + 99, body(RESERVE / 2 + 99))]);
+    assert_eq!(kept(&sim), 0);
+}
+
+#[test]
+fn a_drop_frees_one_part_and_a_checkpoint_before_it_does_not_bring_it_back() {
+    let sim = new_store();
+    let mut at = RESERVE / 2;
+    let mut more = |sim: &Sim| {
+        flow(sim, at..at + 100);
+        at += 100;
+        kept(sim)
+    };
+    for number in [1, 2] {
+        go_ahead(&sim, number, 0);
+        more(&sim);
+    }
+    assert_eq!(more(&sim), 2);
+    // Checkpoints tell both. Their drop is behind them, and not urgent; then the first goes on as if it began.
+    submit(&sim, |batch| batch.push(Op::TxDrop { txn: txn(1), queue: QUEUE }));
+    go_ahead(&sim, 1, 0);
+    let disk = sim.disk().crash(CrashMode::Lose, 1);
+    assert!(
+        !recovered(&started(disk)).iter().any(|thing| matches!(thing, Recovered::Branch(_) | Recovered::BranchOp(_)))
+    );
+    assert_eq!(more(&sim), 2, "the second, and what came after");
+    submit(&sim, |batch| {
+        let ahead = Ahead { records: 1, ops: 4, bytes: 6000 };
+        let parts =
+            vec![(QUEUE, TxnPart { ahead, numbers: Some(Numbers { first: 0, count: 4 }), ..TxnPart::default() })];
+        batch.push(Op::Commit(Box::new(Commit { txn: txn(1), parts, token: None, xid: None, at_ms: 1 })));
+        batch.push(Op::TxDrop { txn: txn(2), queue: QUEUE });
+    });
+    assert_eq!(more(&sim), 1, "that of the entries");
+    let sim = started(sim.disk().crash(CrashMode::Lose, 2));
+    assert_eq!(loaded(&sim)[..4], [0, 1, 2, 3].map(|n| (n, body(n))));
+}
+
+#[test]
+fn what_went_ahead_in_a_queue_goes_with_it() {
+    let sim = new_store();
+    let id = QueueId(2);
+    submit(&sim, |batch| {
+        let (name, settings) = (QueueName::new("short-lived").unwrap(), QueueSettings::default());
+        batch.push(Op::QueueCreate { id, name, settings, reserved: RESERVE });
+    });
+    for record in 0..8 {
+        submit(&sim, |batch| {
+            let ops = adds(batch, record * 4..record * 4 + 4);
+            batch.push(Op::TxOps(Box::new(TxOps { txn: txn(1), queue: id, record, ops })));
+        });
+    }
+    flow(&sim, RESERVE / 2..RESERVE / 2 + 100);
+    assert!(kept(&sim) > 1);
+    submit(&sim, |batch| {
+        batch.push(Op::QueueDelete { id });
+        // What was on its way, and the rollback.
+        let ops = adds(batch, 32..36);
+        batch.push(Op::TxOps(Box::new(TxOps { txn: txn(1), queue: id, record: 8, ops })));
+        batch.push(Op::TxDrop { txn: txn(1), queue: id });
+    });
+    flow(&sim, RESERVE / 2 + 100..RESERVE / 2 + 200);
+    assert_eq!(kept(&sim), 0);
+}
+
+#[test]
 fn a_branch_of_many_messages_is_told_in_order_over_checkpoints() {
     let sim = new_store();
     let count = 400;

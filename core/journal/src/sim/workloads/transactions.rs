@@ -20,6 +20,7 @@ pub(super) fn workloads(base: Workload) -> Vec<Workload> {
     vec![
         Workload { name: "local-commits", checkpoints: often(20 * 1024, 3), turn: local_commits, ..base },
         Workload { name: "work-ahead", checkpoints: often(10 * 1024, 2), slow: 2, turn: work_ahead, ..base },
+        Workload { name: "rolled-back-work", checkpoints: often(10 * 1024, 2), slow: 2, turn: rolled_back, ..base },
         Workload { name: "branches", checkpoints: often(10 * 1024, 2), turn: branches, ..base },
         Workload {
             name: "held-and-back",
@@ -301,6 +302,35 @@ fn work_ahead(player: &mut Player, turn: u64) {
     }
 }
 
+/// Transactions of which much goes ahead are rolled back, in each queue by its shard, at once or later; some begin again, or go on in
+/// the other queue.
+fn rolled_back(player: &mut Player, turn: u64) {
+    let both = queues(player);
+    let txn = some_open(player);
+    for queue in both {
+        let removes = player.below(2);
+        ahead(player, txn, queue, Step { adds: 3, bytes: 900, removes });
+    }
+    traffic(player, &both, 300);
+    let txn = some_open(player);
+    for queue in both {
+        if player.below(4) > 0 {
+            drop_ahead(player, txn, queue);
+        }
+    }
+    match turn % 4 {
+        1 => ahead(player, txn, both[0], Step { adds: 1, bytes: 700, removes: 1 }),
+        2 => commit(player, txn, &both[..1], Step { adds: 1, bytes: 100, removes: 1 }, turn),
+        _ => {}
+    }
+}
+
+fn drop_ahead(player: &mut Player, txn: TxnId, queue: QueueId) {
+    let mut batch = Batch::default();
+    batch.push(Op::TxDrop { txn, queue });
+    player.submit(queue.owner(SHARDS).0, batch);
+}
+
 /// Branches stay in doubt for some turns while much happens.
 fn branches(player: &mut Player, turn: u64) {
     let both = queues(player);
@@ -385,7 +415,8 @@ fn operators_decide(player: &mut Player, turn: u64) {
 
 /// All that there is, with queues that come and go.
 fn all_kinds(player: &mut Player, turn: u64) {
-    match player.below(5) {
+    match player.below(6) {
+        5 => rolled_back(player, turn),
         0 => local_commits(player, turn),
         1 => work_ahead(player, turn),
         2 => branches(player, turn),
