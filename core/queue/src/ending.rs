@@ -33,9 +33,11 @@ impl Ending {
         (adds.saturating_sub(self.done), self.part.removes.len() - self.done.saturating_sub(adds))
     }
 
-    /// Files of what is not added yet that no store knows, see [`Part::unknown_file`].
+    /// Files of what is not added yet that no store knows, see [`Part::unknown_file`]; of what is committed it knows those that are persistent.
     pub(crate) fn unknown_files(&self) -> impl Iterator<Item = LargeId> {
-        self.part.unknown_files(self.done)
+        let left = self.part.adds.iter().skip(self.done);
+        let left = left.filter(|add| !(self.commit && add.packed.persistent()));
+        left.filter_map(|add| self.part.unknown_file(add))
     }
 
     /// The number of an add.

@@ -209,7 +209,7 @@ pub enum Input<'a> {
         purpose: Purpose,
     },
     /// The home has decided. A commit or rollback is carried out in slices, in [`crate::Queue::dispatch`]; once it has begun nothing is dispatched
-    /// from this queue until it is done. A commit waits for what came before its numbers were drawn and is not durable yet. Of operations that have not come, so many as are missing are dropped when they come.
+    /// from this queue until it is done. With a rollback of what is not prepared [`packhorse_store::Op::TxDrop`] is written, if something went ahead. A commit waits for what came before its numbers were drawn and is not durable yet. Of operations that have not come, so many as are missing are dropped when they come.
     Apply {
         /// The transaction.
         txn: TxnId,

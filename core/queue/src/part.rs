@@ -56,6 +56,8 @@ pub(crate) struct Part {
     /// What that weighs, bytes.
     weight: u64,
     ahead: Ahead,
+    /// Adds of lower indexes went ahead, if they are persistent.
+    index_ahead: u32,
     /// Pieces that the caller keeps, ascending: of persistent messages, and of others.
     pieces: Vec<u64>,
     volatile_pieces: Vec<u64>,
@@ -127,10 +129,16 @@ impl Part {
         let ops = core::mem::take(&mut self.ops);
         let record = self.ahead.records;
         self.ahead.records += 1;
+        self.index_ahead = self.next_index;
         self.ahead.ops += ops.len() as u64;
         self.ahead.bytes += core::mem::take(&mut self.weight) - OP_BYTES * ops.len() as u64;
         self.pieces.clear();
         Some(Box::new(TxOps { txn, queue, record, ops }))
+    }
+
+    /// Whether something went ahead that no record will name once it is rolled back.
+    pub(crate) fn leaves_ahead(&self) -> bool {
+        self.ahead.records > 0 && !self.prepared
     }
 
     /// Numbers that its adds need.
@@ -169,15 +177,16 @@ impl Part {
         Resident { buffer: found.map_or(0, |at| self.places[at].1), ..body }
     }
 
-    /// Its files that no store knows, from this add on, or will know once the branch is rolled back.
-    pub(crate) fn unknown_files(&self, from: usize) -> impl Iterator<Item = LargeId> {
-        self.adds.iter().skip(from).filter_map(|add| self.unknown_file(add))
+    /// Its files that no store knows.
+    pub(crate) fn unknown_files(&self) -> impl Iterator<Item = LargeId> {
+        self.adds.iter().filter_map(|add| self.unknown_file(add))
     }
 
-    /// Of a branch in doubt the store keeps the files of what is persistent, and drops them itself.
+    /// Of what is persistent and went ahead, or is a branch's in doubt, the store keeps the files, and drops them itself.
     pub(crate) fn unknown_file(&self, add: &Add) -> Option<LargeId> {
+        let known = add.packed.persistent() && (self.prepared || add.index < self.index_ahead);
         match add.packed.content() {
-            Content::Large { id, .. } if !(self.prepared && add.packed.persistent()) => Some(id),
+            Content::Large { id, .. } if !known => Some(id),
             _ => None,
         }
     }

@@ -198,7 +198,9 @@ impl Queue {
             }
             Input::StageRefused { txn } => self.stage_refused(txn, turn, out),
             Input::Gather { txn, operations, purpose } => self.gather(txn, operations, purpose, turn, out),
-            Input::Apply { txn, operations, resolution, buffers } => self.apply(txn, operations, resolution, buffers),
+            Input::Apply { txn, operations, resolution, buffers } => {
+                self.apply(txn, operations, resolution, buffers, turn);
+            }
             Input::RecoveredOp(op) => self.recovered_op(*op, turn),
             Input::Delete => {
                 self.discard_files(out);

@@ -14,7 +14,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use packhorse_model::{Content, Head, Planted, Purpose, Resolution, Sequence, TxnId, planted};
-use packhorse_store::{Numbers, RecoveredOp, RecoveredWork, Ticket};
+use packhorse_store::{Numbers, Op, RecoveredOp, RecoveredWork, Ticket};
 
 /// A message in a transaction's part, as operators see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,7 +220,14 @@ impl Queue {
     }
 
     #[cold]
-    pub(crate) fn apply(&mut self, txn: TxnId, operations: u64, resolution: Resolution, buffers: &[u64]) {
+    pub(crate) fn apply(
+        &mut self,
+        txn: TxnId,
+        operations: u64,
+        resolution: Resolution,
+        buffers: &[u64],
+        turn: &mut Turn<'_>,
+    ) {
         let transactions = &mut self.transactions;
         if resolution == Resolution::Prepared {
             if let Some(part) = transactions.parts.get_mut(&txn) {
@@ -241,6 +248,9 @@ impl Queue {
             transactions.owe(txn, operations as i64 - came as i64);
         }
         let Some(mut part) = part else { return };
+        if resolution == Resolution::Rollback && part.leaves_ahead() {
+            turn.batch.push(Op::TxDrop { txn, queue: self.id });
+        }
         if let Some(ticket) = part.until {
             transactions.waits.remove(&(ticket, txn));
         }
@@ -321,7 +331,7 @@ impl Queue {
 
     /// Files that nobody knows when the queue is gone.
     pub(crate) fn discard_files(&self, out: &mut Vec<Effect>) {
-        let undecided = self.transactions.parts.values().flat_map(|part| part.unknown_files(0));
+        let undecided = self.transactions.parts.values().flat_map(Part::unknown_files);
         let ending = self.transactions.ending.iter().flat_map(Ending::unknown_files);
         out.extend(undecided.chain(ending).map(Effect::Discard));
     }

@@ -130,6 +130,8 @@ struct Expected {
     relocated: Vec<(u64, u64, u32, u32)>,
     offers: Vec<(u64, Reason, u32)>,
     damaged: Vec<u64>,
+    /// Transactions of which something goes ahead, or that was dropped.
+    ahead: Vec<(u64, bool)>,
 }
 
 /// The queue, the model, and the world around both.

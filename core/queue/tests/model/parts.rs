@@ -2,7 +2,7 @@
 
 use super::*;
 use packhorse_model::{Purpose, Resolution, ShardId, TxnId};
-use packhorse_store::{Numbers, TxnOp};
+use packhorse_store::{Ahead, Numbers, TxnOp};
 
 #[derive(Debug)]
 struct Add {
@@ -12,6 +12,8 @@ struct Add {
     buffer: u64,
     /// Its body was spilled.
     stored: bool,
+    /// It went ahead of the record, and its body with it.
+    ahead: bool,
 }
 
 #[derive(Debug, Default)]
@@ -20,6 +22,7 @@ pub(crate) struct Part {
     removes: Vec<u64>,
     /// What the record must be told.
     ops: Vec<TxnOp>,
+    ahead: Ahead,
     /// Operations that have come.
     came: u64,
     /// Operations in all and why the home wants to know, until it is answered.
@@ -110,17 +113,40 @@ impl World {
     fn stage_add(&mut self, number: u64, b: u32) {
         let persistent = !self.unstored || !b.is_multiple_of(3);
         let head = self.head([4, 4, 9][b as usize % 3], persistent);
-        let length = b % 32;
+        // Now and then so much that all of it goes ahead.
+        let length = if b % 16 == 7 { 1 << 20 } else { b % 32 };
         let part = self.parts.get_mut(&number).unwrap();
         let index = part.adds.len() as u32;
         let body = Body { piece: index, offset: 0, length };
         if persistent {
             part.ops.push(TxnOp::Enqueue { index, head, content: Stored::Body(body) });
         }
-        part.adds.push(Add { head, length: u64::from(length), buffer: 0, stored: persistent });
+        part.adds.push(Add { head, length: u64::from(length), buffer: 0, stored: persistent, ahead: false });
         part.came += 1;
         let content = Content::Body(Resident { buffer: u64::from(index), offset: 0, length });
         self.handle(Input::StageEnqueue { txn: id(number), head, content });
+        if persistent && length == 1 << 20 {
+            self.goes_ahead(number);
+        }
+    }
+
+    /// What there is of the part goes ahead in this turn.
+    fn goes_ahead(&mut self, number: u64) {
+        let at = self.out.iter().position(|effect| matches!(effect, Effect::Ahead(_))).expect("a MiB goes ahead");
+        let Effect::Ahead(told) = self.out.remove(at) else { unreachable!("it was just looked at") };
+        let part = self.parts.get_mut(&number).unwrap();
+        assert_eq!((told.txn, told.queue, told.record), (id(number), ID, part.ahead.records));
+        assert_eq!(told.ops, std::mem::take(&mut part.ops));
+        part.ahead.records += 1;
+        part.ahead.ops += told.ops.len() as u64;
+        let adds = part.adds.iter_mut().filter(|add| add.head.persistent() && !add.ahead);
+        adds.for_each(|add| {
+            part.ahead.bytes += add.length;
+            add.ahead = true;
+        });
+        part.until = Some(self.ticket);
+        self.batch.push(Op::TxOps(told));
+        self.expected.ahead.push((number, true));
     }
 
     fn stage_remove(&mut self, number: u64, a: u32) {
@@ -176,7 +202,7 @@ impl World {
                 part.first = Some(self.next);
                 self.next += part.adds.len() as u64;
                 let ticket = self.reserving.map_or(self.ticket, |(ticket, _)| ticket);
-                part.until = (self.next > self.reserved).then_some(ticket);
+                part.until = part.until.max((self.next > self.reserved).then_some(ticket));
             }
         }
         let mut expected = BTreeSet::new();
@@ -200,9 +226,11 @@ impl World {
             let numbers = part.first.map(|first| Numbers { first, count: part.adds.len() as u32 });
             let decide = part.answered == Some(Purpose::Decide);
             assert_eq!(gathered.part.ops, if decide { Vec::new() } else { part.ops.clone() });
-            assert_eq!((gathered.part.numbers, gathered.part.ahead), (numbers, packhorse_store::Ahead::default()));
-            let volatile = (part.adds.len() + part.removes.len() - part.ops.len()) as u64;
-            assert_eq!((gathered.persistent, gathered.volatile), (!part.ops.is_empty(), volatile));
+            let ahead = if decide { Ahead::default() } else { part.ahead };
+            assert_eq!((gathered.part.numbers, gathered.part.ahead), (numbers, ahead));
+            let persistent = part.ops.len() as u64 + part.ahead.ops;
+            let volatile = (part.adds.len() + part.removes.len()) as u64 - persistent;
+            assert_eq!((gathered.persistent, gathered.volatile), (persistent > 0, volatile));
         }
         assert!(expected.is_empty(), "{expected:?} were to be answered");
     }
@@ -212,7 +240,7 @@ impl World {
         let operations = part.asked.map_or(part.came, |(operations, _)| operations.max(part.came));
         let mut buffers = Vec::new();
         let persistent = |add: &Add| add.head.persistent();
-        for add in part.adds.iter_mut().filter(|add| add.buffer == 0) {
+        for add in part.adds.iter_mut().filter(|add| add.buffer == 0 && !add.ahead) {
             if resolution == Resolution::Commit || resolution == Resolution::Prepared && persistent(add) {
                 add.buffer = self.buffer;
                 buffers.push(self.buffer);
@@ -223,6 +251,9 @@ impl World {
             (part.prepared, part.answered) = (true, None);
         } else {
             let part = self.parts.remove(&number).unwrap();
+            if resolution == Resolution::Rollback && !part.prepared && part.ahead.records > 0 {
+                self.expected.ahead.push((number, false));
+            }
             if operations > part.came {
                 self.dead.insert(number, operations - part.came);
             }
@@ -252,7 +283,7 @@ impl World {
             match part.adds.get(at) {
                 Some(add) if commit => {
                     let sequence = first.expect("numbers were drawn") + at as u64;
-                    let Add { head, length, buffer, stored } = *add;
+                    let Add { head, length, buffer, stored, .. } = *add;
                     self.add(sequence, head.level(), head.persistent(), Is::Ready, length);
                     let entry = self.entries.get_mut(&sequence).unwrap();
                     (entry.arrived, entry.buffer, entry.stored) = (head.arrived_ms, buffer, stored);

@@ -332,6 +332,11 @@ impl World {
                     self.reserving = Some((self.ticket, *up_to));
                 }
                 Op::Acknowledge { .. } => {}
+                Op::TxOps(ops) => told.ahead.push((ops.txn.number, true)),
+                Op::TxDrop { txn, queue } => {
+                    assert_eq!(*queue, ID);
+                    told.ahead.push((txn.number, false));
+                }
                 Op::QueueChange { id, settings } => assert_eq!((*id, settings.limits), (ID, self.limits)),
                 other => panic!("nobody asked for {other:?}"),
             }
@@ -346,6 +351,7 @@ impl World {
         assert_eq!(told.enqueued, expected.enqueued);
         assert_eq!(told.redelivered, expected.redelivered);
         assert_eq!(told.relocated, expected.relocated);
+        assert_eq!(told.ahead, expected.ahead);
         if !std::mem::take(&mut self.batch).is_empty() {
             self.ticket += 1;
         }

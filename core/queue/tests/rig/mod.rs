@@ -54,6 +54,8 @@ pub(crate) struct Rig {
     pub(crate) durable: Ticket,
     /// Files that are not wanted.
     pub(crate) discarded: Vec<LargeId>,
+    /// How often what went ahead of a transaction was dropped, in turns that are over.
+    pub(crate) drops: usize,
     sides: BTreeMap<TxnId, transactions::Side>,
     files: u64,
     /// What was found damaged.
@@ -96,6 +98,7 @@ impl Rig {
             loads: Vec::new(),
             durable: Ticket(0),
             discarded: Vec::new(),
+            drops: 0,
             sides: BTreeMap::new(),
             files: 0,
             damaged: Vec::new(),
@@ -241,6 +244,7 @@ impl Rig {
         if batch.is_empty() {
             return;
         }
+        self.drops += batch.ops().iter().filter(|op| matches!(op, Op::TxDrop { .. })).count();
         let body = batch.seal()[0].clone();
         self.ring.insert(self.open, body);
         self.open = self.next_buffer;

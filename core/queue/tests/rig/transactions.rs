@@ -141,6 +141,31 @@ impl Rig {
         self.batch.push(Op::TxOps(Box::new(ops)));
     }
 
+    /// Of which transactions the running turn drops what went ahead.
+    pub(crate) fn dropped(&self) -> Vec<TxnId> {
+        let each = self.batch.ops().iter().filter_map(|op| match op {
+            Op::TxDrop { txn, queue } => {
+                assert_eq!(*queue, Q);
+                Some(*txn)
+            }
+            _ => None,
+        });
+        each.collect()
+    }
+
+    /// What the shard of the queue keeps of a transaction goes.
+    pub(crate) fn forget_side(&mut self, id: TxnId) {
+        self.sides.remove(&id);
+    }
+
+    /// The queue is deleted.
+    pub(crate) fn delete_queue(&mut self) {
+        self.handle(Q, Input::Delete);
+        self.run_effects(Q);
+        self.queues.remove(&Q);
+        self.end_turn();
+    }
+
     fn record(&mut self, gathered: Gathered) -> TxnPart {
         let ops = self.hand_over(gathered.txn, gathered.part.ops.clone());
         TxnPart { ops, ..gathered.part }

@@ -1,5 +1,6 @@
 //! Transactions in one queue: what is seen of them, what comes back and where, and what survives a crash.
 
+mod ahead;
 mod limits;
 mod random;
 #[expect(dead_code, reason = "other tests use the rest of it")]
