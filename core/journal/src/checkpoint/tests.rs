@@ -1,3 +1,5 @@
+//! Checkpoints inside the crate: what the walk tells, slice by slice, and what a start makes of it.
+
 mod transactions;
 
 use super::header::SUMMED;

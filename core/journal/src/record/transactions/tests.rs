@@ -1,3 +1,5 @@
+//! Records of transactions come back as they were, and what is none is refused.
+
 use super::*;
 use crate::record::{Encoded, Record, Records};
 use packhorse_model::{ContentFormat, HeadFlags};
