@@ -9,7 +9,7 @@ use crate::bytes_io::Malformed;
 use crate::checkpoint::{Held, Item as Told, Items};
 use crate::index::{Facts, Index, Marks, Note, Place, Stored, Suspect};
 use crate::line::{Item, Line};
-use crate::record::transactions::Work;
+use crate::record::transactions::{Transactional, Work};
 use crate::record::{End, Record, Records, Where};
 use crate::transactions::{Refused, Transactions};
 use packhorse_model::{EntryKey, Head, LargeId, Overlay, QueueId, QueueName, Sequence};
@@ -192,7 +192,8 @@ impl Fold {
                     let batch = Place { segment: content.segment, offset: here };
                     found += u64::from(queue.fill(sequence, head, body, batch)?);
                 }
-                Record::Commit(commit) => {
+                Record::Transaction(record) => {
+                    let Transactional::Commit(commit) = &*record else { continue };
                     let batch = Place { segment: content.segment, offset: here };
                     for part in &commit.parts {
                         let (Some(queue), Some(numbers)) = (self.queues.get_mut(&part.queue), part.numbers) else {
@@ -234,7 +235,8 @@ impl Fold {
                     };
                     match &record {
                         Record::Enqueue { content, .. } => add(*content)?,
-                        record => record.works().filter_map(Work::content).try_for_each(add)?,
+                        Record::Transaction(record) => record.works().filter_map(Work::content).try_for_each(add)?,
+                        _ => {}
                     }
                 }
             }
@@ -341,7 +343,7 @@ impl Fold {
                     queue.facts.reserved = queue.facts.reserved.saturating_add(jump);
                 }
             }
-            record => self.transaction(record, batch)?,
+            Record::Transaction(record) => self.transaction(*record, batch)?,
         }
         Ok(())
     }

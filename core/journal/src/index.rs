@@ -372,9 +372,9 @@ impl Index {
                 }
                 // A start's own, taken in by the fold before there is an index; and what the next start looks for.
                 Record::Start { .. } | Record::Stop => {}
-                record => {
+                Record::Transaction(record) => {
                     self.live.add(content.segment, std::mem::take(&mut stored));
-                    self.transaction(record, Place { segment: content.segment, offset: here }, unlinks)?;
+                    self.transaction(*record, Place { segment: content.segment, offset: here }, unlinks)?;
                 }
             }
         }

@@ -777,8 +777,10 @@ impl Log {
             while let Ok(Some(record)) = records.next() {
                 match record {
                     Record::Acknowledge { queue: q, ranges } if q == queue => gone.extend(ranges),
-                    Record::Acknowledge { .. } => {}
-                    record => gone.extend(record.removed(queue).map(|sequence| (sequence, sequence))),
+                    Record::Transaction(record) => {
+                        gone.extend(record.removed(queue).map(|sequence| (sequence, sequence)))
+                    }
+                    _ => {}
                 }
             }
         }

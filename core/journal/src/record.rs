@@ -9,10 +9,10 @@ use crate::bytes_io::{Malformed, Reader, pad_to, put_bytes, put_u32, put_u64, pu
 use bytes::Bytes;
 use packhorse_model::{
     ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, OnFull, Overlay, Planted, QueueId, QueueLimits,
-    QueueName, QueueSettings, Reason, Sequence, TxnId, Xid, planted,
+    QueueName, QueueSettings, Reason, Sequence, planted,
 };
-use packhorse_store::{Batch, Decide, Heuristic, Op, Stored};
-use transactions::{Commit, Content, Prepare, TxOps};
+use packhorse_store::{Batch, Op, Stored};
+use transactions::{Content, Transactional};
 
 /// Codes of records, in the specification's words. Reserved for later: Schedule 4, Damage 6, LaneEpoch 14, Leave 15, Left 16, Reclaim 17, Fence 18, Arrive 19, EpochClosed 20,
 /// Producer 21, Reloc 23.
@@ -404,18 +404,7 @@ pub(crate) enum Record<'a> {
         before: End,
     },
     Stop,
-    TxOps(Box<TxOps>),
-    TxDrop {
-        txn: TxnId,
-        queue: QueueId,
-    },
-    Commit(Box<Commit>),
-    Prepare(Box<Prepare>),
-    Decide(Box<Decide>),
-    Heuristic(Box<Heuristic>),
-    Forget {
-        xid: Xid,
-    },
+    Transaction(Box<Transactional>),
 }
 
 /// A count, and for each range two varints.
@@ -537,7 +526,7 @@ fn decode(code: u8, flags: u8, body: &[u8]) -> Result<Record<'_>, Malformed> {
             meta::STOP => Record::Stop,
             _ => return Err(Malformed),
         },
-        code::COMMIT..=code::FORGET | code::TX_DROP => transactions::decode(code, flags, &mut r)?,
+        code::COMMIT..=code::FORGET | code::TX_DROP => Record::Transaction(transactions::decode(code, flags, &mut r)?),
         _ => return Err(Malformed),
     })
 }

@@ -4,8 +4,7 @@ use super::{Fold, Folded, Queue};
 use crate::bytes_io::Malformed;
 use crate::checkpoint::Item;
 use crate::index::{Note, Place, Stored};
-use crate::record::Record;
-use crate::record::transactions::Work;
+use crate::record::transactions::{Transactional, Work};
 use crate::transactions::{Branch, Committed, Facts, Kept, Leaving, Open, Refused, number, placed};
 use packhorse_model::{Content, Head, QueueId, Resident, Sequence, TxnId};
 use packhorse_store::{Figures, Numbers, Recovered, RecoveredBranch, RecoveredOp, RecoveredSession, RecoveredWork};
@@ -31,15 +30,16 @@ impl Fold {
     }
 
     /// Takes in a record of a transaction; `batch` is where its batch's content begins.
-    pub(super) fn transaction(&mut self, record: Record<'_>, batch: Place) -> Result<(), Refused> {
+    #[cold]
+    pub(super) fn transaction(&mut self, record: Transactional, batch: Place) -> Result<(), Refused> {
         match record {
-            Record::TxOps(ops) if self.queues.contains_key(&ops.queue) => {
+            Transactional::TxOps(ops) if self.queues.contains_key(&ops.queue) => {
                 self.transactions.ahead(ops.txn, ops.queue, placed(ops.works, batch)?);
             }
-            Record::TxOps(_) => {}
-            Record::TxDrop { txn, queue } => drop(self.transactions.drop_open(&(txn, queue))),
-            Record::Commit(commit) => {
-                let (committed, _) = self.transactions.commit(*commit, |id| self.queues.contains_key(&id))?;
+            Transactional::TxOps(_) => {}
+            Transactional::TxDrop { txn, queue } => drop(self.transactions.drop_open(&(txn, queue))),
+            Transactional::Commit(commit) => {
+                let (committed, _) = self.transactions.commit(commit, |id| self.queues.contains_key(&id))?;
                 for Committed { ahead, recorded } in committed {
                     let works = placed(recorded.works, batch)?;
                     self.add(recorded.queue, ahead.works(), recorded.numbers, true)?;
@@ -47,21 +47,20 @@ impl Fold {
                     self.remove(recorded.queue, ahead.works().chain(&works));
                 }
             }
-            Record::Prepare(prepare) => {
+            Transactional::Prepare(prepare) => {
                 let txn = prepare.txn;
-                self.transactions.prepare(*prepare, batch, |id| self.queues.contains_key(&id))?;
+                self.transactions.prepare(prepare, batch, |id| self.queues.contains_key(&id))?;
                 self.hold(txn);
             }
-            Record::Decide(decide) => {
-                let left = self.transactions.decide(*decide)?;
+            Transactional::Decide(decide) => {
+                let left = self.transactions.decide(decide)?;
                 left.into_iter().try_for_each(|left| self.decided(left))?;
             }
-            Record::Heuristic(heuristic) => {
-                let left = self.transactions.heuristic(*heuristic)?;
+            Transactional::Heuristic(heuristic) => {
+                let left = self.transactions.heuristic(heuristic)?;
                 left.into_iter().try_for_each(|left| self.decided(left))?;
             }
-            Record::Forget { xid } => self.transactions.forget(&xid)?,
-            other => unreachable!("no record of a transaction: {other:?}"),
+            Transactional::Forget { xid } => self.transactions.forget(&xid)?,
         }
         Ok(())
     }

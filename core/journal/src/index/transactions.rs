@@ -2,22 +2,22 @@
 //! that it is kept.
 
 use super::{Entry, Index, LARGE, Note, Place, QueueIndex, Stored, refer, release};
-use crate::record::Record;
-use crate::record::transactions::Work;
+use crate::record::transactions::{Transactional, Work};
 use crate::transactions::{Committed, Kept, Leaving, Refused, Transactions, number, placed};
 use packhorse_model::{LargeId, QueueId, Sequence};
 use packhorse_store::Numbers;
 
 impl Index {
     /// Takes in a record of a transaction; `batch` is where its batch's content begins.
+    #[cold]
     pub(super) fn transaction(
         &mut self,
-        record: Record<'_>,
+        record: Transactional,
         batch: Place,
         unlinks: &mut Vec<LargeId>,
     ) -> Result<(), Refused> {
         match record {
-            Record::TxOps(ops) => {
+            Transactional::TxOps(ops) => {
                 // As all else that comes after the queue's end.
                 let works = placed(ops.works, batch)?;
                 self.count(&works);
@@ -27,13 +27,13 @@ impl Index {
                     self.drop_works(works.iter(), unlinks);
                 }
             }
-            Record::TxDrop { txn, queue } => {
+            Transactional::TxDrop { txn, queue } => {
                 if let Some(left) = self.transactions.drop_open(&(txn, queue)) {
                     self.drop_works(left.part.works(), unlinks);
                 }
             }
-            Record::Commit(commit) => {
-                let (committed, left) = self.transactions.commit(*commit, |id| self.queues.contains_key(&id))?;
+            Transactional::Commit(commit) => {
+                let (committed, left) = self.transactions.commit(commit, |id| self.queues.contains_key(&id))?;
                 for Committed { ahead, recorded } in committed {
                     let (queue, numbers) = (recorded.queue, recorded.numbers);
                     let works = placed(recorded.works, batch)?;
@@ -45,7 +45,7 @@ impl Index {
                 }
                 left.iter().for_each(|left| self.drop_works(left.part.works(), unlinks));
             }
-            Record::Prepare(prepare) => {
+            Transactional::Prepare(prepare) => {
                 for part in &prepare.parts {
                     let works: Result<Vec<Kept>, _> = part.works.iter().map(|work| work.at(batch)).collect();
                     let works = works?;
@@ -55,7 +55,7 @@ impl Index {
                     }
                 }
                 let txn = prepare.txn;
-                let left = self.transactions.prepare(*prepare, batch, |id| self.queues.contains_key(&id))?;
+                let left = self.transactions.prepare(prepare, batch, |id| self.queues.contains_key(&id))?;
                 left.iter().for_each(|left| self.drop_works(left.part.works(), unlinks));
                 for (queue, part) in self.transactions.branches.get(&txn).iter().flat_map(|branch| &branch.parts) {
                     if let Some(queue) = self.queues.get_mut(queue) {
@@ -63,16 +63,15 @@ impl Index {
                     }
                 }
             }
-            Record::Decide(decide) => {
-                let left = self.transactions.decide(*decide)?;
+            Transactional::Decide(decide) => {
+                let left = self.transactions.decide(decide)?;
                 left.iter().try_for_each(|left| self.decided(left, unlinks))?;
             }
-            Record::Heuristic(heuristic) => {
-                let left = self.transactions.heuristic(*heuristic)?;
+            Transactional::Heuristic(heuristic) => {
+                let left = self.transactions.heuristic(heuristic)?;
                 left.iter().try_for_each(|left| self.decided(left, unlinks))?;
             }
-            Record::Forget { xid } => self.transactions.forget(&xid)?,
-            other => unreachable!("no record of a transaction: {other:?}"),
+            Transactional::Forget { xid } => self.transactions.forget(&xid)?,
         }
         Ok(())
     }
@@ -169,14 +168,9 @@ impl Index {
 }
 
 impl QueueIndex {
-    /// Entries are removed by a branch in doubt; whoever got them has answered, so that no crash is blamed on them.
+    /// Entries are removed by a branch in doubt.
     fn hold<'a>(&mut self, works: impl Iterator<Item = &'a Kept>) {
-        for (sequence, _) in removed(works) {
-            self.held.insert(sequence);
-            if let Some(note) = self.notes.get_mut(&sequence) {
-                note.suspect = None;
-            }
-        }
+        self.held.extend(removed(works).map(|(sequence, _)| sequence));
     }
 
     /// Entries are not removed after all.

@@ -49,13 +49,25 @@ impl<C: Copy> Work<C> {
     }
 }
 
-impl super::Record<'_> {
-    /// Operations of a transaction that are in it.
+/// A record of a transaction: boxed in [`super::Record`], which is passed around for each message.
+#[derive(Debug)]
+pub(crate) enum Transactional {
+    TxOps(TxOps),
+    TxDrop { txn: TxnId, queue: QueueId },
+    Commit(Commit),
+    Prepare(Prepare),
+    Decide(Decide),
+    Heuristic(Heuristic),
+    Forget { xid: Xid },
+}
+
+impl Transactional {
+    /// Operations that are in it.
     pub(crate) fn works(&self) -> impl Iterator<Item = &Work<Where>> {
         let (works, parts): (&[Work<Where>], &[Part]) = match self {
-            super::Record::TxOps(ops) => (&ops.works, &[]),
-            super::Record::Commit(commit) => (&[], &commit.parts),
-            super::Record::Prepare(prepare) => (&[], &prepare.parts),
+            Transactional::TxOps(ops) => (&ops.works, &[]),
+            Transactional::Commit(commit) => (&[], &commit.parts),
+            Transactional::Prepare(prepare) => (&[], &prepare.parts),
             _ => (&[], &[]),
         };
         works.iter().chain(parts.iter().flat_map(|part| &part.works))
@@ -64,8 +76,8 @@ impl super::Record<'_> {
     /// Entries of a queue that a decision in it removes, or keeps from being loaded.
     pub(crate) fn removed(&self, queue: QueueId) -> impl Iterator<Item = Sequence> {
         let parts: &[Part] = match self {
-            super::Record::Commit(commit) => &commit.parts,
-            super::Record::Prepare(prepare) => &prepare.parts,
+            Transactional::Commit(commit) => &commit.parts,
+            Transactional::Prepare(prepare) => &prepare.parts,
             _ => &[],
         };
         let works = parts.iter().filter(move |part| part.queue == queue).flat_map(|part| &part.works);
@@ -127,6 +139,7 @@ impl Content<'_> {
     ///
     /// # Panics
     /// When there are no such bytes.
+    #[inline]
     pub(super) fn put(&self, out: &mut Vec<u8>, body: &Body) {
         let (from, length) = (body.offset as usize, body.length as usize);
         let bytes = self.pieces.get(body.piece as usize).and_then(|piece| piece.get(from..from + length));
@@ -138,6 +151,7 @@ impl Content<'_> {
 }
 
 /// Encodes an operation of transactions. Files that it refers to are appended to `large`.
+#[cold]
 pub(super) fn put(out: &mut Vec<u8>, op: &Op, content: &Content<'_>, large: &mut Vec<LargeId>) {
     let start;
     match op {
@@ -204,33 +218,33 @@ pub(super) fn put(out: &mut Vec<u8>, op: &Op, content: &Content<'_>, large: &mut
 }
 
 /// The way back, of the fields of a record with one of these codes.
-pub(super) fn decode(code: u8, flags: u8, r: &mut Reader<'_>) -> Result<super::Record<'static>, Malformed> {
-    use super::Record;
-    Ok(match code {
+#[cold]
+pub(super) fn decode(code: u8, flags: u8, r: &mut Reader<'_>) -> Result<Box<Transactional>, Malformed> {
+    Ok(Box::new(match code {
         code::TX_OPS => {
             let (txn, queue, record) = (txn(r)?, QueueId(r.u64()?), r.u32()?);
-            Record::TxOps(Box::new(TxOps { txn, queue, record, works: works(r, within)? }))
+            Transactional::TxOps(TxOps { txn, queue, record, works: works(r, within)? })
         }
-        code::TX_DROP => Record::TxDrop { txn: txn(r)?, queue: QueueId(r.u64()?) },
+        code::TX_DROP => Transactional::TxDrop { txn: txn(r)?, queue: QueueId(r.u64()?) },
         code::COMMIT => {
             let (txn, at_ms) = (txn(r)?, r.u64()?);
             let token = if flags & TOKEN != 0 { Some(token(r)?) } else { None };
             let xid = if flags & XID != 0 { Some(xid(r)?) } else { None };
-            Record::Commit(Box::new(Commit { txn, parts: list(r, part)?, token, xid, at_ms }))
+            Transactional::Commit(Commit { txn, parts: list(r, part)?, token, xid, at_ms })
         }
         code::PREPARE => {
             let (txn, at_ms, wall_ms) = (txn(r)?, r.u64()?, r.u64()? as i64);
             let (xid, client) = (xid(r)?, r.text()?.into());
-            Record::Prepare(Box::new(Prepare { txn, xid, client, parts: list(r, part)?, wall_ms, at_ms }))
+            Transactional::Prepare(Prepare { txn, xid, client, parts: list(r, part)?, wall_ms, at_ms })
         }
         code::DECIDE => {
             let (at_ms, xid, numbers) = (r.u64()?, xid(r)?, list(r, numbers_of)?);
-            Record::Decide(Box::new(Decide { xid, commit: flags & COMMIT != 0, numbers, at_ms }))
+            Transactional::Decide(Decide { xid, commit: flags & COMMIT != 0, numbers, at_ms })
         }
-        code::HEURISTIC => Record::Heuristic(Box::new(heuristic(r, flags & COMMIT != 0)?)),
-        code::FORGET => Record::Forget { xid: xid(r)? },
+        code::HEURISTIC => Transactional::Heuristic(heuristic(r, flags & COMMIT != 0)?),
+        code::FORGET => Transactional::Forget { xid: xid(r)? },
         _ => return Err(Malformed),
-    })
+    }))
 }
 
 /// A count, and so many.
