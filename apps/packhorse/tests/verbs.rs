@@ -160,6 +160,8 @@ fn no_broker_is_3_and_nonsense_is_2() {
     for words in [
         vec!["status", "--url", &url],
         vec!["queue", "list", "--url", &url],
+        vec!["tx", "list", "--url", &url],
+        vec!["tx", "prepare", "1:aa:", "--send", "q=x", "--amqp", &nobody],
         vec!["send", "q", "x", "--amqp", &nobody],
         vec!["receive", "q", "--amqp", &nobody],
     ] {
@@ -178,7 +180,10 @@ fn no_broker_is_3_and_nonsense_is_2() {
         "receive q --selector x",
         "queue purge q",
         "queue move a b",
-        "tx list",
+        "tx nonsense",
+        "tx commit 1:aa:",
+        "tx list --local --state idle",
+        "tx prepare 1:aa: --send q",
         "journal verify d",
         "bench --size 1",
         "bench --role consumer",
