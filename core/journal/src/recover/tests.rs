@@ -1,3 +1,5 @@
+//! Starts over logs of transactions of which something is missing or false: damage, told with its place.
+
 use super::*;
 use crate::sim::{CrashMode, Sim, SimDisk};
 use packhorse_model::{ContentFormat, Head, HeadFlags, QueueId, QueueName, QueueSettings, ShardId, TxnId, Xid};
