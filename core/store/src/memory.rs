@@ -33,6 +33,8 @@ struct Shard {
     events: Vec<Event>,
     /// Large messages that are safe once the disk is waited for.
     syncing: Vec<Event>,
+    /// Parts of large messages that are held back.
+    parts: Vec<Event>,
     recovered: Option<Cursor>,
     /// Branches and what is remembered, as far as it is not told yet.
     doubt: VecDeque<Recovered>,
@@ -53,6 +55,7 @@ struct World {
     shards: Vec<Shard>,
     submitted: u64,
     auto: bool,
+    hold_parts: bool,
     failed: bool,
     broker: BrokerId,
     run: u64,
@@ -95,6 +98,7 @@ impl Memory {
             shards,
             submitted: 0,
             auto,
+            hold_parts: false,
             failed: false,
             broker: BrokerId(*b"memory of broker"),
             run,
@@ -113,6 +117,15 @@ impl Memory {
     /// Whether what is submitted from now on is durable at once.
     pub fn set_auto(&self, auto: bool) {
         self.world.borrow_mut().auto = auto;
+    }
+
+    /// Whether parts of large messages that are asked for come only when this is called with `false`, in the order of asking.
+    pub fn hold_parts(&self, hold: bool) {
+        let mut world = self.world.borrow_mut();
+        world.hold_parts = hold;
+        for shard in world.shards.iter_mut().filter(|_| !hold) {
+            shard.events.append(&mut shard.parts);
+        }
     }
 
     /// Makes up to `count` more batches of a shard durable; how many it were.
@@ -267,7 +280,10 @@ impl Store for MemoryStore {
     fn load_large(&mut self, load: LoadLarge) {
         let mut world = self.world.borrow_mut();
         let bytes = world.image.read_large(load.id, load.offset, load.length);
-        world.shards[self.shard].events.push(Event::LargeLoaded { token: load.token, bytes });
+        let hold = world.hold_parts;
+        let shard = &mut world.shards[self.shard];
+        let out = if hold { &mut shard.parts } else { &mut shard.events };
+        out.push(Event::LargeLoaded { token: load.token, bytes });
     }
 
     fn poll(&mut self, out: &mut Vec<Event>) {

@@ -220,6 +220,37 @@ fn a_reader_lost_amid_a_large_one_gives_it_back() {
     });
 }
 
+/// Seeds 1478, 9214, 12104 and 15632 of d9a4e2c: a link ended while a part of a large message was being read for it, the next one got its place,
+/// and the part came into another message.
+#[test]
+fn a_part_that_was_read_for_an_earlier_link_does_not_come_into_a_message_of_the_next() {
+    each(|world| {
+        world.fill("a", [7]);
+        for (queue, number) in [("a", 1), ("b", 2)] {
+            let f = world.client("sender");
+            world[f].sender(queue);
+            world.run();
+            world[f].send(0, big(number));
+            world.run();
+        }
+        world.memory.hold_parts(true);
+        let c = world.client("reader");
+        let first = world[c].receiver("a", 10);
+        world.run();
+        assert_eq!(world[c].numbers(first), [7], "a part of what is behind it is being read");
+        world[c].detach(first, true);
+        world.run();
+        assert_eq!(world[c].links[first].ended.as_deref(), Some(""));
+        let second = world[c].receiver("b", 10);
+        world.run();
+        world.memory.hold_parts(false);
+        world.run();
+        assert_eq!(world[c].numbers(second), [2]);
+        let (got, sent) = (&world[c].links[second].got[0].bytes, big(2));
+        assert!(got.len() >= sent.len() - 100 && sent.ends_with(&got[100..]), "what was sent is what came");
+    });
+}
+
 #[test]
 fn garbage_behind_the_first_mebibyte_is_rejected() {
     each(|world| {

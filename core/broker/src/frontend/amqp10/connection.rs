@@ -53,7 +53,7 @@ pub(crate) struct Connection {
 /// An answer that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Farewell {
-    Detach { link: u32, closed: bool },
+    Detach { token: u64, closed: bool },
     End { session: SessionId },
     Close,
 }
@@ -185,7 +185,7 @@ impl Connection {
                 if answered {
                     self.forget(queues, token);
                 } else if self.link(token).is_some() {
-                    self.farewells.push(Farewell::Detach { link: index(token), closed });
+                    self.farewells.push(Farewell::Detach { token, closed });
                 }
             }
             Event::LinkFailed { token, fault, .. } => {
@@ -410,18 +410,19 @@ impl Connection {
     fn say_farewell(&mut self, queues: &mut Queues) {
         let mut farewells = std::mem::take(&mut self.farewells);
         farewells.retain(|farewell| match *farewell {
-            Farewell::Detach { link, closed } => {
-                let Some(held) = self.links.get(link as usize) else { return false };
+            Farewell::Detach { token, closed } => {
+                let Some(held) = self.link(token) else { return false };
                 if held.waiting > 0 {
                     return true;
                 }
                 // An error says that the engine has ended it already.
-                let _ = self.engine.detach(held.id, closed, None);
+                let (id, session) = (held.id, held.session);
+                let _ = self.engine.detach(id, closed, None);
                 if !closed {
                     // Its deliveries went back to their queues when the peer detached; nothing waits for a late word on them.
-                    self.engine.forget_deliveries(held.session, held.id);
+                    self.engine.forget_deliveries(session, id);
                 }
-                self.links.remove(link as usize);
+                self.links.remove(index(token) as usize);
                 false
             }
             Farewell::End { session } => {

@@ -365,7 +365,8 @@ impl Connection {
 
     /// A part of a large message.
     pub(super) fn on_large_loaded(&mut self, queues: &mut Queues, token: u64, bytes: Option<Bytes>) {
-        let Some(link) = self.links.get_mut(index(token) as usize) else { return };
+        // Asked for by an earlier link in this place, it is a part of another message, or another part.
+        let Some(link) = self.link_mut(token) else { return };
         let id = link.id;
         let Kind::Consumer(consumer) = &mut link.kind else { return };
         let Some(Sending { chunk, rest: Some(rest) }) = &mut consumer.sending else { return };
