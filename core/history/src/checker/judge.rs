@@ -553,7 +553,9 @@ impl Judge<'_, '_> {
         if *astray || !fates.is_empty() || !queue.presettled_lost.is_empty() {
             return;
         }
-        let mut ready = Some(sent.answer_at);
+        // Since when it is ready, and from when on it can have been taken out. A link may be over without its consumer knowing: what it
+        // gives back can have been ready, and taken out, since it was sent there.
+        let mut ready = Some((sent.answer_at, sent.answer_at));
         // Once acknowledged it may be gone, and a later receipt need not show that it was not: its link may be one of a broker
         // that had died by then, read late.
         let mut gone = false;
@@ -562,21 +564,28 @@ impl Judge<'_, '_> {
                 self.stuck_between(ready, receipt.at, Some(receipt), used, report);
             }
             gone |= matches!(receipt.end, End::Acknowledged | End::AcknowledgedInTx | End::Rejected);
-            ready = (receipt.end == End::GivenBack && !gone).then_some(receipt.end_at);
+            ready = (receipt.end == End::GivenBack && !gone).then_some((receipt.end_at, receipt.from));
         }
         if let Some(ready) = ready {
             self.stuck_between(ready, u64::MAX, None, used, report);
         }
     }
 
-    fn stuck_between(&self, ready: u64, until: u64, then: Option<&Receipt>, used: &mut [bool], report: &mut Report) {
+    fn stuck_between(
+        &self,
+        (ready, takeable): (u64, u64),
+        until: u64,
+        then: Option<&Receipt>,
+        used: &mut [bool],
+        report: &mut Report,
+    ) {
         let sent = self.case.sent;
         let queue = self.record.queues.get(sent.queue);
         if !sent.persistent && self.record.ended_between(queue.broker, sent.at, until) {
             return;
         }
         // An operator may have taken it out.
-        let taken = self.record.operations.first_on(sent.queue, ready.saturating_sub(self.slack()));
+        let taken = self.record.operations.first_on(sent.queue, takeable.saturating_sub(self.slack()));
         let until = until.min(taken.unwrap_or(u64::MAX));
         let first = queue.gaps.partition_point(|gap| gap.to <= ready);
         for (gap, used) in queue.gaps.iter().zip(used).skip(first).take_while(|(gap, _)| gap.from < until) {

@@ -297,6 +297,42 @@ mod elsewhere {
     }
 }
 
+mod wanted {
+    use super::*;
+
+    /// A consumer with credit whose process says every 100 ms until 1,500 that it is alive, and one message, confirmed by 15.
+    fn story(then: impl Fn(Story) -> Story) -> Story {
+        let story = Story::of(3).at(1, 1, attach(1)).at(1, 1, credit(1, 10)).confirmed(10, 0..1);
+        (100..=1_500).step_by(100).fold(then(story), |story, ms| story.at(ms, 1, Event::Tick))
+    }
+
+    #[test]
+    fn what_was_moved_away_is_not_ready_any_more() {
+        let story = story(|story| story.at(20, 2, moves(1)).at(30, 2, moved(1, 1)));
+        assert_eq!(story.broken(), NOTHING);
+    }
+
+    /// Seed 12102 of d9a4e2c: a message was moved away after its broker had ended, and a client that had not noticed gave it back after that.
+    #[test]
+    fn what_is_given_back_may_have_been_moved_away_since_it_was_sent_there() {
+        let received = |story: Story| story.at(20, 1, recv(0, 1, 0));
+        let story_of_seed =
+            story(|story| received(story).at(30, 2, moves(1)).at(40, 2, moved(1, 1)).at(50, 1, release(0, 1)));
+        assert_eq!(story_of_seed.broken(), NOTHING);
+        let nothing_moved = story(|story| received(story).at(50, 1, release(0, 1)));
+        assert_eq!(nothing_moved.broken(), [("I9", 1)]);
+    }
+
+    #[test]
+    fn what_was_moved_before_a_link_was_there_says_nothing_of_what_the_link_gives_back() {
+        let story = Story::of(3).confirmed(10, 0..1).at(20, 2, moves(1)).at(30, 2, moved(1, 1));
+        let story = story.at(40, 1, attach(1)).at(40, 1, credit(1, 10)).at(50, 1, recv(0, 1, 0));
+        let story =
+            (100..=1_500).step_by(100).fold(story.at(60, 1, release(0, 1)), |story, ms| story.at(ms, 1, Event::Tick));
+        assert_eq!(story.broken(), [("I9", 1)]);
+    }
+}
+
 mod browsed {
     use super::*;
 
