@@ -11,6 +11,7 @@ cargo xtask bench KIND
 
   quick [ARGS…]          one producer, one consumer, a first figure
   B1 B2 B3 B4 [ARGS…]    scenarios in interleaved rounds; `cargo xtask bench B1 --help` names the arguments
+  tx [ARGS…]             B5 and B6 the same way: local transactions, branches of XA, and recover after kill -9
   instructions [ARGS…]   instruction counts of hot paths against their baseline
 
 Scenarios are built with the profile `dist`, the others with `release`; `--profile NAME` changes that.
@@ -87,6 +88,7 @@ mod tests {
         };
         assert_eq!(parse("quick --count 5"), Ok(wanted("packhorse-bench", "release", "quick --count 5")));
         assert_eq!(parse("B1 B2 --report"), Ok(wanted("packhorse-bench", "dist", "run B1 B2 --report")));
+        assert_eq!(parse("tx --rounds 3"), Ok(wanted("packhorse-bench", "dist", "run tx --rounds 3")));
         assert_eq!(parse("B1 --profile release"), Ok(wanted("packhorse-bench", "release", "run B1")));
         assert_eq!(parse("instructions --update"), Ok(wanted("packhorse-instructions", "release", "--update")));
         assert!(parse("").is_err());

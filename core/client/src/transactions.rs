@@ -46,6 +46,7 @@ impl Client {
     }
 
     /// Asks the coordinator. What it says comes as an [`crate::Event::Outcomes`] for `token`, to be read by [`response`].
+    /// What was settled before goes out before it: the end of a transaction must not overtake its work.
     ///
     /// # Errors
     ///
@@ -53,6 +54,7 @@ impl Client {
     pub fn request(&mut self, controller: LinkId, token: u64, request: &Request<'_>) -> Result<u32, Misuse> {
         let mut message = Vec::new();
         request.encode(&mut message);
+        self.connection.settle_now();
         self.send(controller, token, false, &[Piece::Copy(&message)])
     }
 

@@ -202,6 +202,33 @@ fn a_transaction_is_declared_worked_in_and_discharged() {
 }
 
 #[test]
+fn the_end_of_a_transaction_does_not_overtake_what_was_settled_in_it() {
+    let (mut controller, mut settled) = (None, 0);
+    let heard = run(client(None), |client, event| match event {
+        Event::Opened(_) => {
+            let session = client.begin(0).unwrap();
+            let options = ControllerOptions { name: "c", xa: false, token: 1 };
+            controller = Some(client.controller(session, &options).unwrap());
+            // Another session's work: it counts as well.
+            let session = client.begin(0).unwrap();
+            let options = ReceiverOptions { name: "r", address: "q", presettled: false, credit: 2, token: 3 };
+            client.receiver(session, &options).unwrap();
+        }
+        Event::Message(transfer) => {
+            assert!(client.settle_in(b"t1", transfer.link, transfer.delivery_id, Verdict::Accept).unwrap());
+            settled += 1;
+            if settled == 2 {
+                let discharge = packhorse_amqp10::codec::Discharge { txn_id: b"t1", fail: false };
+                client.request(controller.unwrap(), 11, &Request::Discharge(discharge)).unwrap();
+            }
+        }
+        _ => {}
+    });
+    let place = |what: &str| heard.iter().position(|line| line.contains(what)).unwrap();
+    assert!(place("outcome Some(Transactional") < place("Discharge"), "{heard:#?}");
+}
+
+#[test]
 fn the_commits_session_stands_in_the_open() {
     let commits = Commits { session: [9; 16], next: 41 };
     let mut opened = false;

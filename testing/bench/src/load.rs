@@ -31,13 +31,8 @@ impl Load {
         addresses: &[String],
         arguments: &[String],
     ) -> Result<Load, String> {
-        let mut command = Command::new(binary);
-        command.args(["bench", "--control", "--json", "--quiet", "--role", who, "--amqp", &broker.amqp]);
-        command.args(addresses.iter().flat_map(|address| ["--queue", address])).args(arguments);
-        if let Some((name, password)) = &broker.login {
-            command.args(["--user", name, "--password", password]);
-        }
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut command = told(binary, broker, addresses, arguments);
+        command.args(["--control", "--role", who]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|e| format!("{}: {e}", binary.display()))?;
         let (Some(orders), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("a load process without pipes".into());
@@ -47,6 +42,25 @@ impl Load {
             "ready" => Ok(load),
             other => Err(format!("the {who} was to be ready and said `{other}`")),
         }
+    }
+
+    /// Starts a load that needs no orders and waits for its end: its figures, and whether it found something wrong.
+    pub(crate) fn at_once(
+        binary: &Path,
+        broker: &Running,
+        addresses: &[String],
+        arguments: &[String],
+    ) -> Result<Ended, String> {
+        let mut command = told(binary, broker, addresses, arguments);
+        let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().map_err(|e| e.to_string())?;
+        let line = String::from_utf8_lossy(&output.stdout);
+        let violated = match output.status.code() {
+            Some(0) => false,
+            Some(1) => true,
+            _ => return Err(format!("the load ended with {}", output.status)),
+        };
+        let figures = serde_json::from_str(line.trim()).map_err(|e| format!("the load said `{line}`: {e}"))?;
+        Ok(Ended { figures, violated })
     }
 
     /// Its process.
@@ -99,6 +113,17 @@ impl Load {
         }
         Ok(line.trim_end().to_string())
     }
+}
+
+/// `packhorse bench` with what every load is told.
+fn told(binary: &Path, broker: &Running, addresses: &[String], arguments: &[String]) -> Command {
+    let mut command = Command::new(binary);
+    command.args(["bench", "--json", "--quiet", "--amqp", &broker.amqp]);
+    command.args(addresses.iter().flat_map(|address| ["--queue", address])).args(arguments);
+    if let Some((name, password)) = &broker.login {
+        command.args(["--user", name, "--password", password]);
+    }
+    command
 }
 
 impl Drop for Load {

@@ -4,6 +4,7 @@
 //! A driver only: it knows a broker as any client does, by AMQP, HTTP, and what the system says of its processes.
 
 mod load;
+mod moving;
 mod probe;
 mod quick;
 mod report;
@@ -13,6 +14,7 @@ mod scenario;
 mod slot;
 mod stats;
 mod system;
+mod targets;
 mod usage;
 
 use clap::{Parser, Subcommand};

@@ -1,17 +1,40 @@
 //! The report: `docs/performance.md` between its markers. What a person wrote around them stays.
 
 use crate::row::Row;
-use crate::scenario::{CREDIT, Case};
+use crate::scenario::{CREDIT, Case, Work};
 use crate::slot::Noise;
 use crate::stats::{self, Range};
 use crate::system;
+use crate::targets;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-const BEGIN: &str = "<!-- measured: begin -->";
-const END: &str = "<!-- measured: end -->";
+/// What a report stands between, and where its measurements are.
+struct Place {
+    begin: &'static str,
+    end: &'static str,
+    table: &'static str,
+}
+
+const PIPES: Place =
+    Place { begin: "<!-- measured: begin -->", end: "<!-- measured: end -->", table: "performance.csv" };
+const TRANSACTIONS: Place = Place {
+    begin: "<!-- measured with transactions: begin -->",
+    end: "<!-- measured with transactions: end -->",
+    table: "performance-tx.csv",
+};
+
+/// Cases with transactions have a place of their own: they are taken at another time than the others.
+fn place(cases: &[Case]) -> &'static Place {
+    if cases.iter().any(Case::transacted) { &TRANSACTIONS } else { &PIPES }
+}
+
+/// The file with the measurements of a report.
+pub(crate) fn table(cases: &[Case]) -> String {
+    format!("docs/{}", place(cases).table)
+}
 
 /// What a run has to tell.
 pub(crate) struct Run<'a> {
@@ -29,29 +52,39 @@ pub(crate) struct Run<'a> {
 
 /// Puts the report into the file.
 pub(crate) fn write(path: &Path, run: &Run<'_>) -> Result<(), String> {
-    let before = fs::read_to_string(path).unwrap_or_else(|_| format!("# Speed, measured\n\n{BEGIN}\n{END}\n"));
-    let text = put(&before, &render(run)?)?;
+    let place = place(run.cases);
+    let empty = || format!("# Speed, measured\n\n{}\n{}\n", place.begin, place.end);
+    let before = fs::read_to_string(path).unwrap_or_else(|_| empty());
+    let text = put(&before, place, &render(run)?)?;
     fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 /// The text with what is between the markers replaced.
-fn put(text: &str, report: &str) -> Result<String, String> {
-    let (Some(begin), Some(end)) = (text.find(BEGIN), text.find(END)) else {
-        return Err(format!("the report goes between `{BEGIN}` and `{END}`, and they are not there"));
+fn put(text: &str, place: &Place, report: &str) -> Result<String, String> {
+    let Place { begin: first, end: last, .. } = place;
+    let (Some(begin), Some(end)) = (text.find(first), text.find(last)) else {
+        return Err(format!("the report goes between `{first}` and `{last}`, and they are not there"));
     };
     if end < begin {
-        return Err(format!("`{END}` stands before `{BEGIN}`"));
+        return Err(format!("`{last}` stands before `{first}`"));
     }
-    Ok(format!("{}\n{}\n{}", &text[..begin + BEGIN.len()], report.trim_end(), &text[end..]))
+    Ok(format!("{}\n{}\n{}", &text[..begin + first.len()], report.trim_end(), &text[end..]))
 }
 
 fn render(run: &Run<'_>) -> Result<String, String> {
     let mut out = String::new();
     conditions(run, &mut out)?;
+    reached(run, &mut out);
     for case in run.cases {
-        one_case(run, case, &mut out);
+        match case.work {
+            Work::Pipe => one_case(run, case, &mut out),
+            Work::Move { .. } => moved(run, case, &mut out),
+            Work::Recover { .. } => recovered(run, case, &mut out),
+        }
     }
-    durability(run, &mut out);
+    if !run.cases.iter().any(Case::transacted) {
+        durability(run, &mut out);
+    }
     Ok(out)
 }
 
@@ -84,12 +117,21 @@ fn conditions(run: &Run<'_>, out: &mut String) -> Result<(), String> {
         rustc.trim()
     );
     let Noise { foreign_percent, apart_percent } = run.noise;
+    let table = place(run.cases).table;
     let _ = writeln!(
         out,
         "Medians [least … most] of the rounds that count. Ratios are taken within a round. A measurement is void, and left out, when its history is \
          wrong (of a peer, lost order alone is told and counts), when nothing was flushed, when others used more than {foreign_percent} % of the machine, or when the disk's probes before and after \
-         are more than {apart_percent} % apart. All of them, void ones included, are in [performance.csv](performance.csv).\n"
+         are more than {apart_percent} % apart. All of them, void ones included, are in [{table}]({table}).\n"
     );
+    if run.cases.iter().any(Case::transacted) {
+        let _ = writeln!(
+            out,
+            "Broker and workers are processes of their own. The same messages go round all the time: a message moved is one received, acknowledged and sent. \
+             Each worker waits for the answer to its commit before it goes on. Each system starts on an empty folder.\n"
+        );
+        return Ok(());
+    }
     let _ = writeln!(
         out,
         "Broker, producers and consumers are processes of their own; consumers have a credit of {CREDIT}, check each body and accept each message. Each system starts on an empty folder.\n"
@@ -110,14 +152,12 @@ fn one_case(run: &Run<'_>, case: &Case, out: &mut String) {
     out.push_str(if ended { "---|---|---|\n" } else { "\n" });
     for system in &run.systems {
         let figure = |name, digits| cell(stats::figure(rows, case.name, system, name), digits);
-        let all = rows.iter().filter(|row| row.case == case.name && row.system == *system);
-        let (good, total) = all.fold((0, 0), |(good, total), row| (good + u32::from(row.void.is_none()), total + 1));
         // Ours counts its own flushes in the measured time; of others we know those of the slice after it.
         let own = stats::figure(rows, case.name, system, "flushes_per_1000");
         let flushes = own.or_else(|| stats::figure(rows, case.name, system, "sliced_flushes_per_1000"));
         let mut cells = vec![
             system.clone(),
-            format!("{good} of {total}"),
+            counting(run, case, system),
             figure("per_second", 0),
             figure("cpu_us", 2),
             figure("client_cpu_us", 2),
@@ -143,6 +183,85 @@ fn one_case(run: &Run<'_>, case: &Case, out: &mut String) {
     }
     beside(run, case, out);
     voids(run, case, out);
+}
+
+/// What was to be reached with transactions.
+fn reached(run: &Run<'_>, out: &mut String) {
+    let targets = targets::targets(run.rows);
+    if targets.is_empty() {
+        return;
+    }
+    out.push_str("| target | wanted | reached | |\n|---|---|---|---|\n");
+    for target in targets {
+        let met = if target.met { "met" } else { "not met" };
+        let _ =
+            writeln!(out, "| {} | {} | {} | {met} |", target.what, target.wanted, cell(target.reached, target.digits));
+    }
+    out.push('\n');
+}
+
+/// A case in which workers move messages.
+fn moved(run: &Run<'_>, case: &Case, out: &mut String) {
+    if !run.rows.iter().any(|row| row.case == case.name) {
+        return;
+    }
+    let _ = writeln!(out, "## {}: {}\n", case.name, case.what);
+    out.push_str("| system | rounds | messages/s | transactions/s | broker CPU µs/message | client CPU µs/message | end to answer p50 µs | p99 | p99.9 | whole p50 µs | p99 | flushes /1,000 messages | RSS MiB |\n");
+    out.push_str("|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+    for system in run.systems.iter().filter(|system| run.rows.iter().any(|row| row.is(case, system))) {
+        let figure = |name, digits| cell(stats::figure(run.rows, case.name, system, name), digits);
+        let own = stats::figure(run.rows, case.name, system, "flushes_per_1000");
+        let flushes = own.or_else(|| stats::figure(run.rows, case.name, system, "sliced_flushes_per_1000"));
+        let alone = matches!(case.work, Work::Move { scenario: "transform", .. });
+        let cells = [
+            system.clone(),
+            counting(run, case, system),
+            figure("per_second", 0),
+            if alone { "–".into() } else { figure("units_per_second", 0) },
+            figure("cpu_us", 2),
+            figure("client_cpu_us", 2),
+            figure("confirm_p50_us", 0),
+            figure("confirm_p99_us", 0),
+            figure("confirm_p99_9_us", 0),
+            figure("whole_p50_us", 0),
+            figure("whole_p99_us", 0),
+            cell(flushes, 1),
+            figure("rss_mib", 0),
+        ];
+        let _ = writeln!(out, "| {} |", cells.join(" | "));
+    }
+    out.push('\n');
+    beside(run, case, out);
+    voids(run, case, out);
+}
+
+/// What a killed broker knew.
+fn recovered(run: &Run<'_>, case: &Case, out: &mut String) {
+    if !run.rows.iter().any(|row| row.case == case.name) {
+        return;
+    }
+    let figure = |name, digits| cell(stats::figure(run.rows, case.name, system::OURS, name), digits);
+    let _ = writeln!(out, "## {}: {}\n", case.name, case.what);
+    out.push_str("| rounds | prepared | recovered | ready after ms | whole answer after ms | RSS MiB |\n|---|---|---|---|---|---|\n");
+    let _ = writeln!(
+        out,
+        "| {} | {} | {} | {} | {} | {} |\n",
+        counting(run, case, system::OURS),
+        figure("prepared", 0),
+        figure("recovered", 0),
+        figure("ready_ms", 1),
+        figure("recover_ms", 1),
+        figure("rss_mib", 0),
+    );
+    out.push_str("All answered prepares were in it, in order, and nothing else; then all were committed, and every message was in its queue once.\n\n");
+    voids(run, case, out);
+}
+
+/// How many rounds of a system count.
+fn counting(run: &Run<'_>, case: &Case, system: &str) -> String {
+    let all = run.rows.iter().filter(|row| row.is(case, system));
+    let (good, total) = all.fold((0, 0), |(good, total), row| (good + u32::from(row.void.is_none()), total + 1));
+    format!("{good} of {total}")
 }
 
 fn ratios(run: &Run<'_>, case: &Case, out: &mut String) {
@@ -245,10 +364,13 @@ mod tests {
 
     #[test]
     fn only_what_is_between_the_markers_changes() {
-        let text = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
-        assert_eq!(put(&text, "new\n").unwrap(), format!("before\n{BEGIN}\nnew\n{END}\nafter\n"));
-        assert!(put("no markers", "new").is_err());
-        assert!(put(&format!("{END}{BEGIN}"), "new").is_err());
+        let Place { begin, end, .. } = PIPES;
+        let other = format!("{}\nother\n{}", TRANSACTIONS.begin, TRANSACTIONS.end);
+        let text = format!("before\n{begin}\nold\n{end}\n{other}\nafter\n");
+        assert_eq!(put(&text, &PIPES, "new\n").unwrap(), format!("before\n{begin}\nnew\n{end}\n{other}\nafter\n"));
+        assert!(put("no markers", &PIPES, "new").is_err());
+        assert!(put(&text[..text.len() - 40], &TRANSACTIONS, "new").is_err());
+        assert!(put(&format!("{end}{begin}"), &PIPES, "new").is_err());
     }
 
     #[test]
@@ -257,6 +379,43 @@ mod tests {
             [number(1234567.0, 0), number(999.0, 0), number(1234.5, 1), number(-1234.0, 0)],
             ["1,234,567", "999", "1,234.5", "-1,234"]
         );
+    }
+
+    #[test]
+    fn a_report_of_transactions_has_targets_rates_and_what_a_killed_broker_knew() {
+        let cases = scenario::cases(&["tx".to_string()]).unwrap();
+        let row = |case: &str, figures: &[(&str, f64)]| {
+            let mut row = Row::new(1, case, "packhorse");
+            figures.iter().for_each(|(name, value)| row.set(name, *value));
+            row
+        };
+        let rows = [
+            row("B5-plain", &[("per_second", 100_000.0)]),
+            row("B5-tx", &[("per_second", 95_000.0), ("units_per_second", 950.0)]),
+            row("B6-recover", &[("recover_ms", 120.0), ("recovered", 1000.0)]),
+        ];
+        let run = Run {
+            rows: &rows,
+            cases: &cases,
+            systems: vec!["packhorse".into()],
+            facts: Vec::new(),
+            rounds: 1,
+            seed: 5,
+            dir: Path::new("."),
+            noise: Noise { foreign_percent: 10.0, apart_percent: 40.0 },
+        };
+        let out = render(&run).unwrap();
+        for wanted in [
+            "| 0.9 at least | 0.95 | met |",
+            "| 2 at most | 0.120 | met |",
+            "| packhorse | 1 of 1 | 100,000 | – |",
+            "| packhorse | 1 of 1 | 95,000 | 950 |",
+            "| 1 of 1 | – | 1,000 | – | 120.0 |",
+            "performance-tx.csv",
+        ] {
+            assert!(out.contains(wanted), "{wanted} is not in\n{out}");
+        }
+        assert!(!out.contains("B6-xa:"), "{out}");
     }
 
     #[test]

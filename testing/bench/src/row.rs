@@ -1,5 +1,6 @@
 //! One measurement: its figures by name, in a line of CSV, and whether it counts.
 
+use crate::scenario::Case;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -8,6 +9,7 @@ pub(crate) const FIGURES: &[&str] = &[
     "per_second",
     "confirmed_per_second",
     "received_per_second",
+    "units_per_second",
     "rate",
     "messages",
     "message_bytes",
@@ -27,6 +29,13 @@ pub(crate) const FIGURES: &[&str] = &[
     "end_to_end_p99_99_us",
     "end_to_end_max_us",
     "end_to_end_count",
+    "whole_p50_us",
+    "whole_p99_us",
+    "whole_p99_9_us",
+    "prepared",
+    "recovered",
+    "ready_ms",
+    "recover_ms",
     "generator_late_us",
     "flushes_per_1000",
     "written_per_message_byte",
@@ -40,6 +49,8 @@ pub(crate) const FIGURES: &[&str] = &[
     "corrupt",
     "misrouted",
     "refused",
+    "missing",
+    "unexpected",
     "raw_4k_p50_us",
     "raw_4k_p99_us",
     "raw_4k_per_second",
@@ -66,6 +77,11 @@ impl Row {
     /// No figures yet.
     pub(crate) fn new(round: u32, case: &str, system: &str) -> Row {
         Row { round, case: case.into(), system: system.into(), void: None, figures: BTreeMap::new() }
+    }
+
+    /// Whether it is of this case and system.
+    pub(crate) fn is(&self, case: &Case, system: &str) -> bool {
+        self.case == case.name && self.system == system
     }
 
     /// Sets a figure; the name is one of [`FIGURES`].
@@ -115,6 +131,9 @@ impl Row {
             }
         };
         figure("per_second", "msg/s", 0);
+        figure("units_per_second", "tx/s", 0);
+        figure("recovered", "branches", 0);
+        figure("recover_ms", "ms to the whole answer", 1);
         figure("cpu_us", "µs CPU", 2);
         figure("confirm_p50_us", "µs p50", 0);
         figure("confirm_p99_us", "µs p99", 0);

@@ -1,9 +1,10 @@
 //! One measurement of one system: probe, start on a fresh folder, load, check, end, probe.
 
 use crate::load::{Ended, Load};
+use crate::moving;
 use crate::probe::Probe;
 use crate::row::Row;
-use crate::scenario::{Case, Times};
+use crate::scenario::{Case, Times, Work};
 use crate::system::{OURS, Running, System};
 use crate::usage::{self, Snapshot};
 use crate::{monotonic_ns, pause};
@@ -21,7 +22,7 @@ pub(crate) struct Noise {
 }
 
 /// From the order to begin to the beginning: time for both sides to hear of it.
-const LEAD: Duration = Duration::from_millis(300);
+pub(crate) const LEAD: Duration = Duration::from_millis(300);
 
 /// What all measurements of a run share.
 #[derive(Clone, Copy, Debug)]
@@ -36,14 +37,14 @@ pub(crate) struct Settings<'a> {
 }
 
 /// What is read at the beginning and at the end of the measured span.
-struct Reading {
+pub(crate) struct Reading {
     at_ns: u64,
-    cpu: Snapshot,
+    pub(crate) cpu: Snapshot,
     status: Option<Value>,
 }
 
 impl Reading {
-    fn take(broker: &Running) -> Result<Reading, String> {
+    pub(crate) fn take(broker: &Running) -> Result<Reading, String> {
         Ok(Reading { at_ns: monotonic_ns(), cpu: Snapshot::take()?, status: broker.status()? })
     }
 
@@ -65,7 +66,13 @@ pub(crate) fn measure(
     let probe = || Probe::take(dir.path(), settings.probe).map_err(|e| format!("probe: {e}"));
     let mut row = Row::new(round, case.name, system.name());
     let before = probe()?;
-    load(settings, system, case, rate, times, dir.path(), &mut row)?;
+    match case.work {
+        Work::Pipe => load(settings, system, case, rate, times, dir.path(), &mut row)?,
+        Work::Move { .. } => moving::load(settings, system, case, times, dir.path(), &mut row)?,
+        Work::Recover { branches, batch } => {
+            moving::recover(settings, system, case, (branches, batch), dir.path(), &mut row)?;
+        }
+    }
     let after = probe()?;
     set_probes(&mut row, &before, &after);
     judge(&mut row, settings.noise);
@@ -121,7 +128,7 @@ fn load(
 }
 
 /// Counts system calls while the load goes on after the measured span: the tracer costs time, so it must not be in there.
-fn slice(row: &mut Row, producer: &mut Load, family: &[u32], times: &Times) -> Result<(), String> {
+pub(crate) fn slice(row: &mut Row, producer: &mut Load, family: &[u32], times: &Times) -> Result<(), String> {
     if times.cooldown < 1.0 {
         return Ok(());
     }
@@ -180,7 +187,7 @@ fn only_reordered(row: &Row) -> bool {
     row.system != OURS && figure("reordered") > 0.0 && others.iter().all(|kind| figure(kind) == 0.0)
 }
 
-fn set_usage(row: &mut Row, broker: &Running, clients: &[u32], begun: &Reading, ended: &Reading) {
+pub(crate) fn set_usage(row: &mut Row, broker: &Running, clients: &[u32], begun: &Reading, ended: &Reading) {
     let seconds = (ended.at_ns - begun.at_ns) as f64 / 1e9;
     let measured = row.get("messages").unwrap_or(0.0);
     // Both ends count half: with a queue that grows or shrinks, the broker does one more often than the other.
@@ -244,7 +251,7 @@ fn judge(row: &mut Row, noise: Noise) {
     }
 }
 
-fn pause_until(at_ns: u64) {
+pub(crate) fn pause_until(at_ns: u64) {
     pause(Duration::from_nanos(at_ns.saturating_sub(monotonic_ns())));
 }
 

@@ -22,6 +22,11 @@ impl Range {
         let median = if values.len() % 2 == 1 { values[half] } else { (values[half - 1] + values[half]) / 2.0 };
         Some(Range { median, least, most, count: values.len() })
     }
+
+    /// The same in another unit; `to` must ascend.
+    pub(crate) fn map(self, to: impl Fn(f64) -> f64) -> Range {
+        Range { median: to(self.median), least: to(self.least), most: to(self.most), count: self.count }
+    }
 }
 
 /// A figure of a system in a case, over the rounds that count.
@@ -33,6 +38,15 @@ pub(crate) fn figure(rows: &[Row], case: &str, system: &str, name: &str) -> Opti
 pub(crate) fn ratio(rows: &[Row], case: &str, name: &str, system: &str, other: &str) -> Option<Range> {
     let ratios = good(rows, case, system).filter_map(|row| {
         let there = good(rows, case, other).find(|there| there.round == row.round)?;
+        Some(row.get(name)? / there.get(name).filter(|value| *value > 0.0)?)
+    });
+    Range::of(ratios.collect())
+}
+
+/// How much of a figure a system has in one case for each of another case's: ratios of the rounds in which both count.
+pub(crate) fn between(rows: &[Row], system: &str, name: &str, case: &str, other: &str) -> Option<Range> {
+    let ratios = good(rows, case, system).filter_map(|row| {
+        let there = good(rows, other, system).find(|there| there.round == row.round)?;
         Some(row.get(name)? / there.get(name).filter(|value| *value > 0.0)?)
     });
     Range::of(ratios.collect())

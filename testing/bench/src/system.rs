@@ -146,6 +146,12 @@ impl Running {
         let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
         serde_json::from_str(body).map(Some).map_err(|e| format!("status: {e}: {body}"))
     }
+
+    /// Kills it with SIGKILL and waits until it is gone; its folder stays. A peer is killed by its script.
+    pub(crate) fn kill(self) {
+        // That is how each of them ends.
+        drop(self);
+    }
 }
 
 impl Drop for Running {
@@ -165,6 +171,8 @@ impl Drop for Running {
 
 fn start_ours(binary: &Path, arguments: &[String], dir: &Path) -> Result<Running, String> {
     let ready = dir.join("ready.json");
+    // That of a run before says nothing of this one.
+    let _ = std::fs::remove_file(&ready);
     let log = std::fs::File::create(dir.join("log")).map_err(|e| e.to_string())?;
     let mut command = Command::new(binary);
     command.args(["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data"]).arg(dir.join("data"));

@@ -4,15 +4,14 @@ use super::clock::{self, Span};
 use super::control::Shared;
 use super::diary::Diary;
 use super::figures::Side;
+use super::intact::{Intact, not_empty};
 use super::options::Bench;
 use super::producer::misuse;
 use super::seen::Seen;
 use super::wire::{self, READ_BYTES, Wire};
 use crate::End;
-use packhorse_client_core::{
-    Body, BodySection, Client, Draft, Event, Joiner, Limits, LinkId, MessageView, ReceiverOptions, Verdict,
-};
-use packhorse_history::body::{self, Checked};
+use packhorse_client_core::{Client, Event, Joiner, LinkId, ReceiverOptions, Verdict};
+use packhorse_history::body::Checked;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -39,10 +38,8 @@ struct Link {
 /// What does not change during a run.
 struct Plan<'a> {
     bench: &'a Bench,
-    run: u64,
     span: Span,
-    /// What stands before the body in a message as it was sent: the head of the data section.
-    prefix: Vec<u8>,
+    intact: Intact,
 }
 
 /// The consumers, attached, with credit.
@@ -92,10 +89,7 @@ impl Consumers {
         mut diary: Diary,
     ) -> Result<Side, End> {
         let Consumers { mut links, mut buffer } = self;
-        let mut prefix = Vec::new();
-        Draft::new(Body::Data(&vec![0; bench.size])).encode(&mut prefix);
-        prefix.truncate(prefix.len() - bench.size);
-        let plan = Plan { bench, run, span, prefix };
+        let plan = Plan { bench, span, intact: Intact::new(bench, run) };
         let mut seen = Seen::new(bench.connections, links.len() as u32);
         let mut side = Side::new(0);
         let mut readable = vec![false; links.len()];
@@ -222,7 +216,7 @@ impl Link {
             let delivery = transfer.delivery_id;
             let Some(bytes) = joiner.push(&transfer) else { return Ok(()) };
             let name = &plan.bench.queue[*queue];
-            let message = match plan.check(bytes) {
+            let message = match plan.intact.check(bytes) {
                 Checked::Intact(message) => message,
                 Checked::Corrupt(message) => {
                     seen.corrupt(message);
@@ -255,80 +249,5 @@ impl Link {
     fn grant(&mut self, plan: &Plan<'_>, diary: &mut Diary) -> Result<(), End> {
         diary.credit(clock::now_ns(), self.number, plan.bench.credit)?;
         self.wire.client.grant(self.link, plan.bench.credit).map_err(misuse)
-    }
-}
-
-impl Plan<'_> {
-    /// Whose the message is, and whether it is whole.
-    fn check(&self, bytes: &[u8]) -> Checked {
-        // As we send them, the body is the end; a broker that adds a footer, or another size, takes the longer way.
-        let at = bytes.len().saturating_sub(self.bench.size);
-        if bytes[..at].ends_with(&self.prefix) {
-            let checked = body::check(self.run, &bytes[at..]);
-            if matches!(checked, Checked::Intact(_)) {
-                return checked;
-            }
-        }
-        let limits = Limits { message_head_bytes: u32::MAX, ..Limits::default() };
-        let Ok(view) = MessageView::parse(bytes, &limits) else { return Checked::Unreadable };
-        match view.body().next() {
-            Some(BodySection::Data(data)) => match body::check(self.run, data) {
-                // Whole, and yet not of the size that was sent: two bodies in one, or a section too many.
-                Checked::Intact(message) if data.len() != self.bench.size => Checked::Corrupt(message),
-                checked => checked,
-            },
-            _ => Checked::Unreadable,
-        }
-    }
-}
-
-fn not_empty(queue: &str) -> End {
-    End::Refused(format!(
-        "{queue} holds messages that this run did not send (they stay there): use an empty queue, or delete this one"
-    ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::Parser;
-    use packhorse_history::MessageId;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        bench: Bench,
-    }
-
-    #[test]
-    fn a_message_is_checked_with_whatever_stands_around_its_body() {
-        let bench = Line::parse_from(["bench", "--size", "100"]).bench;
-        let mut prefix = Vec::new();
-        Draft::new(Body::Data(&[0; 100])).encode(&mut prefix);
-        prefix.truncate(prefix.len() - 100);
-        let span = bench.span(0);
-        let plan = Plan { bench: &bench, run: 5, span, prefix };
-        let message = MessageId::new(3, 4);
-        let mut body = [0; 100];
-        body::fill(5, message, &mut body).unwrap();
-        let encode = |draft: Draft<'_>| {
-            let mut bytes = Vec::new();
-            draft.encode(&mut bytes);
-            bytes
-        };
-        let plain = encode(Draft { durable: Some(true), ..Draft::new(Body::Data(&body)) });
-        assert_eq!(plan.check(&plain), Checked::Intact(message));
-        let footer = [&plain[..], &[0x00, 0x53, 0x78, 0xc1, 0x01, 0x00]].concat();
-        assert_eq!(plan.check(&footer), Checked::Intact(message));
-        let mut changed = plain.clone();
-        *changed.last_mut().unwrap() ^= 1;
-        assert_eq!(plan.check(&changed), Checked::Corrupt(message));
-        let mut longer = [0; 120];
-        body::fill(5, message, &mut longer).unwrap();
-        assert_eq!(plan.check(&encode(Draft::new(Body::Data(&longer)))), Checked::Corrupt(message));
-        body::fill(6, message, &mut body).unwrap();
-        assert_eq!(plan.check(&encode(Draft::new(Body::Data(&body)))), Checked::OtherRun(6));
-        assert_eq!(plan.check(&encode(Draft::new(Body::Text("hello")))), Checked::Unreadable);
-        assert_eq!(plan.check(b""), Checked::Unreadable);
     }
 }

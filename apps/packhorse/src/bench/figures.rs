@@ -122,6 +122,7 @@ pub(super) fn print(document: &Value) {
     for (side, verb, latency, what) in [
         ("producer", "confirmed", "confirm_us", "confirm latency"),
         ("consumer", "received", "end_to_end_us", "end to end"),
+        ("mover", "done", "confirm_us", "end to answer"),
     ] {
         let Some(figures) = document.get(side) else { continue };
         let number = |name: &str| figures[name].as_f64().unwrap_or(0.0);
@@ -131,6 +132,9 @@ pub(super) fn print(document: &Value) {
             number("seconds"),
             number("per_second")
         );
+        if let Some(rate) = figures["messages_per_second"].as_f64() {
+            println!("          {} messages moved: {rate:.0} a second", figures["messages"]);
+        }
         if let Some(points) = figures.get(latency) {
             let point = |name: &str| time(points[name].as_f64().unwrap_or(0.0));
             println!(
@@ -145,8 +149,16 @@ pub(super) fn print(document: &Value) {
             );
         }
     }
-    let told =
-        ["producer", "consumer"].iter().filter_map(|side| document[side]["violations_told"].as_array()).flatten();
+    if let Some(figures) = document.get("recover") {
+        println!(
+            "recover   {} of {} branches in {:.1} ms",
+            figures["answered"],
+            figures["expected"],
+            figures["milliseconds"].as_f64().unwrap_or(0.0)
+        );
+    }
+    let sides = ["producer", "consumer", "mover", "recover"];
+    let told = sides.iter().filter_map(|side| document[side]["violations_told"].as_array()).flatten();
     for violation in told.filter_map(Value::as_str) {
         println!("violation {violation}");
     }
@@ -156,7 +168,8 @@ pub(super) fn print(document: &Value) {
             println!("violation {}: {}", violation["invariant"].as_str().unwrap_or("?"), violation["sentence"]);
         }
     }
-    match (document["violations"].as_u64(), document.get("consumer")) {
+    let seen = ["consumer", "mover", "recover"].iter().find_map(|side| document.get(side));
+    match (document["violations"].as_u64(), seen) {
         (Some(0), Some(_)) => println!("history   every message once, in order, unchanged"),
         (Some(0), None) => println!("history   every message confirmed"),
         (count, _) => println!("history   {} VIOLATIONS", count.unwrap_or(0)),

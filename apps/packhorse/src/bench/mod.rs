@@ -8,6 +8,8 @@ mod consumer;
 mod control;
 mod diary;
 mod figures;
+mod intact;
+mod moving;
 mod options;
 mod producer;
 mod seen;
@@ -22,7 +24,8 @@ use consumer::Consumers;
 use control::Shared;
 use diary::Diary;
 use figures::Side;
-use options::Role;
+use moving::Movers;
+use options::{Role, Scenario};
 use producer::Producers;
 use rustix::thread::set_current_timer_slack;
 use serde_json::{Value, json};
@@ -39,6 +42,11 @@ const LOOK: Duration = Duration::from_millis(5);
 
 pub(crate) fn run(args: &Bench) -> End {
     let document = args.clone().checked().and_then(|bench| {
+        match bench.scenario {
+            Scenario::Pipe => {}
+            Scenario::Recover => return moving::recover(&bench),
+            _ => return move_messages(&bench),
+        }
         let sides = measure(&bench)?;
         // One role alone has half of the history; who starts both has it judged.
         let folder = bench.history.as_deref().filter(|_| bench.role == Role::Both);
@@ -121,6 +129,28 @@ fn measure(bench: &Bench) -> Result<Sides, End> {
     })
 }
 
+/// The same where workers move messages.
+fn move_messages(bench: &Bench) -> Result<Value, End> {
+    let run = bench.run.unwrap_or_else(|| clock::now_ns() ^ u64::from(std::process::id()) << 40);
+    let shared = Arc::new(Shared::new());
+    let movers = Movers::attach(bench, run)?;
+    if bench.control {
+        obey(bench.role, &shared);
+    }
+    let span = bench.span(begin(bench, &shared)?);
+    let shared = &*shared;
+    precise();
+    std::thread::scope(|scope| {
+        let (over, ended) = mpsc::channel::<()>();
+        if !bench.quiet {
+            scope.spawn(move || progress(bench, shared, span, &ended));
+        }
+        let moved = movers.run(bench, shared, span);
+        drop(over);
+        moved
+    })
+}
+
 /// Follows the driver's orders on a thread that ends with the process: standard input cannot be woken from.
 fn obey(role: Role, shared: &Arc<Shared>) {
     let shared = Arc::clone(shared);
@@ -172,6 +202,11 @@ fn progress(bench: &Bench, shared: &Shared, span: Span, ended: &mpsc::Receiver<(
             _ => " (after)",
         };
         let mut line = format!("{:>5.0} s{phase}", now.saturating_sub(span.start_ns) as f64 / 1e9);
+        if bench.scenario != Scenario::Pipe {
+            eprintln!("{line}  moved {confirmed} ({}/s)", confirmed - before.0);
+            before = (confirmed, received);
+            continue;
+        }
         if bench.role != Role::Consumer {
             line += &format!("  confirmed {confirmed} ({}/s), {} in flight", confirmed - before.0, sent - confirmed);
         }

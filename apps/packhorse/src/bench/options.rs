@@ -18,10 +18,30 @@ pub(crate) enum Role {
     Consumer,
 }
 
+/// What happens to messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Scenario {
+    /// Producers send them, consumers take them
+    Pipe,
+    /// Workers take them from one queue and send them to another, without transactions
+    Transform,
+    /// The same in local transactions
+    LocalTx,
+    /// The same in branches of XA: start, work, end, prepare, commit
+    Xa,
+    /// The same, and the branches stay prepared: --count of them, with a log of the answers
+    Prepare,
+    /// What `prepare` left is asked for, compared with its log, and committed
+    Recover,
+}
+
 /// Loads a broker and measures it.
 #[derive(Args, Clone)]
 pub(crate) struct Bench {
-    /// Which side to play
+    /// What happens to messages
+    #[arg(long, value_enum, default_value_t = Scenario::Pipe)]
+    pub(crate) scenario: Scenario,
+    /// Which side of a pipe to play
     #[arg(long, value_enum, default_value_t = Role::Both)]
     pub(crate) role: Role,
     /// Address of the queue; may be repeated. They must be empty
@@ -30,7 +50,7 @@ pub(crate) struct Bench {
     /// So many queues, named after the one of --queue with -0, -1 …
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) queues: Option<u32>,
-    /// Producing connections, one link each, spread over the queues
+    /// Producing connections, one link each, spread over the queues; those of the workers, which have a session each
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub(crate) connections: u32,
     /// Consuming connections, spread over the queues [default: one per queue]
@@ -49,9 +69,21 @@ pub(crate) struct Bench {
     /// Bytes of a body, at least 16
     #[arg(long, value_name = "BYTES", default_value_t = 1024)]
     pub(crate) size: usize,
-    /// End after so many messages
+    /// End after so many messages; transactions, or branches, where there are any
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
+    /// Workers that move messages, an even number; each takes from a queue of its own
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=4096))]
+    pub(crate) workers: u32,
+    /// Messages that a worker moves in a transaction, or has without a confirm [default: 100, of branches 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub(crate) batch: Option<u32>,
+    /// Messages that go round between two workers [default: four times the credit, or what is prepared]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=10_000_000))]
+    pub(crate) ring: Option<u64>,
+    /// The file with the branches whose prepare was answered
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log: Option<PathBuf>,
     /// Measure for so many seconds [default: 10, unless --count is given]
     #[arg(long, value_name = "SECONDS", conflicts_with = "count")]
     pub(crate) time: Option<f64>,
@@ -100,6 +132,9 @@ impl Bench {
                 return Err(End::Usage(format!("--{name} is seconds, from 0 to a million")));
             }
         }
+        if self.scenario != Scenario::Pipe {
+            return self.checked_moving();
+        }
         if let Some(queues) = self.queues {
             let [base] = self.queue.as_slice() else {
                 return Err(End::Usage("--queues takes one --queue and numbers it; leave one of both out".into()));
@@ -117,6 +152,40 @@ impl Bench {
         }
         if self.role == Role::Consumer && self.count.is_none() && !self.control {
             return Err(End::Usage("a consumer alone needs --count, or it would not know when all is there".into()));
+        }
+        Ok(self)
+    }
+
+    /// The same where workers move messages.
+    fn checked_moving(mut self) -> Result<Bench, End> {
+        let usage = |why: &str| Err(End::Usage(why.into()));
+        if self.role != Role::Both || self.rate.is_some() || self.history.is_some() {
+            return usage("--role, --rate and --history are for the scenario `pipe`");
+        }
+        if !self.workers.is_multiple_of(2) {
+            return usage("--workers is even: two of them move the same messages to and fro");
+        }
+        if let [base] = self.queue.as_slice() {
+            self.queue = (0..self.workers).map(|n| format!("{base}-{n}")).collect();
+        }
+        if self.queue.len() != self.workers as usize {
+            return usage("--queue is given once, or once for each worker");
+        }
+        self.connections = self.connections.min(self.workers);
+        let of_branches = matches!(self.scenario, Scenario::Xa | Scenario::Prepare | Scenario::Recover);
+        let batch = *self.batch.get_or_insert(if of_branches { 1 } else { 100 });
+        let leaves = matches!(self.scenario, Scenario::Prepare | Scenario::Recover);
+        let mut ring = 4 * u64::from(self.credit.max(batch));
+        if leaves {
+            let Some(count) = self.count else { return usage("`prepare` and `recover` need --count and --log") };
+            if self.log.is_none() {
+                return usage("`prepare` and `recover` need --count and --log");
+            }
+            ring = 2 * count.div_ceil(u64::from(self.workers)) * u64::from(batch);
+        }
+        let ring = *self.ring.get_or_insert(ring.max(2));
+        if ring / 2 < u64::from(batch) {
+            return usage("--ring: half of it is what a worker finds, and that must be a --batch at least");
         }
         Ok(self)
     }
@@ -150,7 +219,12 @@ impl Bench {
 
     /// How many messages the link of this number sends in a run by count.
     pub(super) fn quota(&self, link: u32) -> u64 {
-        let links = u64::from(self.connections);
+        self.part(link, self.connections)
+    }
+
+    /// How much of a run by count is the part of this one of so many.
+    pub(super) fn part(&self, link: u32, links: u32) -> u64 {
+        let links = u64::from(links);
         self.count.map_or(u64::MAX, |count| count / links + u64::from(u64::from(link) < count % links))
     }
 }
@@ -208,6 +282,14 @@ mod tests {
     }
 
     #[test]
+    fn each_worker_has_a_queue_and_a_ring_has_enough_for_all_that_is_prepared() {
+        let bench = parse("--scenario local-tx --queue q --workers 4").unwrap();
+        assert_eq!((bench.queue.len(), bench.batch, bench.ring), (4, Some(100), Some(4000)));
+        let bench = parse("--scenario prepare --workers 4 --count 10 --batch 3 --log x").unwrap();
+        assert_eq!((bench.ring, bench.part(0, 4), bench.part(3, 4)), (Some(18), 3, 2));
+    }
+
+    #[test]
     fn what_makes_no_sense_is_refused() {
         for line in [
             "--size 15",
@@ -219,6 +301,13 @@ mod tests {
             "--role consumer",
             "--time -1",
             "--count 5 --time 5",
+            "--scenario xa --workers 3",
+            "--scenario xa --role producer",
+            "--scenario xa --rate 5",
+            "--scenario local-tx --queue a --queue b",
+            "--scenario local-tx --ring 100",
+            "--scenario prepare --count 5",
+            "--scenario recover --log x",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

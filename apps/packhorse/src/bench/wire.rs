@@ -33,6 +33,11 @@ impl Wire {
         Ok((Wire { client, socket, held, start }, session))
     }
 
+    /// Begins another session.
+    pub(super) fn session(&mut self) -> Result<SessionId, End> {
+        self.client.begin(0).map_err(|misuse| End::Refused(misuse.to_string()))
+    }
+
     fn now_ms(&self) -> u64 {
         self.start.elapsed().as_millis() as u64
     }

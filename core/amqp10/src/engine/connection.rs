@@ -619,6 +619,14 @@ impl Connection {
         }
     }
 
+    /// Writes the dispositions and flows that wait, so that what is sent next stands behind them. [`Self::flush`] is still to be
+    /// called before writing.
+    pub fn settle_now(&mut self) {
+        if self.usable() {
+            self.flush_pending();
+        }
+    }
+
     /// Whether [`Self::flush`] has anything to do: bytes written since the last one, dispositions or flows waiting.
     #[must_use]
     pub fn needs_flush(&self) -> bool {
