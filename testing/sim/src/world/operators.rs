@@ -63,6 +63,9 @@ pub(super) struct Operators {
     asked: BTreeMap<u64, Asked>,
     /// Queues with limits, by broker.
     limited: BTreeSet<Limited>,
+    /// Queues with limits that were not there when these were to be lifted. Whatever ended them may not be safe: then the next start finds
+    /// them, and their limits.
+    gone: BTreeSet<Limited>,
     operations: u64,
     /// The commands that are being given: what is refused at once was not begun.
     pub(super) asking: Vec<u64>,
@@ -81,6 +84,9 @@ impl Operators {
     /// A broker has ended: nobody gets an answer.
     pub(super) fn ended(&mut self, host: usize) {
         self.asked.retain(|_, asked| asked.host != host);
+        let here = |queue: &Limited| queue.0 == host;
+        self.limited.extend(self.gone.iter().filter(|queue| here(queue)).cloned());
+        self.gone.retain(|queue| !here(queue));
     }
 
     /// A queue is given limits. Whatever is to lift earlier ones, and was not answered yet, says nothing of these.
@@ -90,6 +96,7 @@ impl Operators {
                 limiting.lifts = false;
             }
         }
+        self.gone.remove(&queue);
         self.limited.insert(queue.clone());
         Limiting { queue, lifts: false }
     }
@@ -108,6 +115,13 @@ impl Operators {
     fn changed(&mut self, limiting: &Limiting) {
         if limiting.lifts {
             self.limited.remove(&limiting.queue);
+        }
+    }
+
+    /// The queue whose limits were to be changed is not there, and so it has none, as long as its broker lives.
+    fn not_there(&mut self, limiting: &Limiting) {
+        if limiting.lifts && self.limited.remove(&limiting.queue) {
+            self.gone.insert(limiting.queue.clone());
         }
     }
 }
@@ -301,8 +315,7 @@ impl World {
         if let Some(limiting) = &asked.limits {
             match reply {
                 Reply::Changed { .. } => self.operators.changed(limiting),
-                // A queue that is not there has no limits.
-                Reply::Refused(refusal) if refusal.code == "queue-not-found" => self.operators.changed(limiting),
+                Reply::Refused(refusal) if refusal.code == "queue-not-found" => self.operators.not_there(limiting),
                 _ => {}
             }
         }
@@ -358,6 +371,29 @@ mod tests {
         ask(&mut operators, 4, lift[0].clone());
         answer(&mut operators, 4);
         assert!(operators.are_done());
+    }
+
+    /// Seed 7392 of d9a4e2c: a queue was ended, which was not safe on a full disk, its limits could not be lifted for it was not there, and
+    /// the next start found both; its producers waited for ever.
+    #[test]
+    fn limits_of_a_queue_that_is_not_there_are_lifted_if_the_next_start_may_find_it() {
+        let mut operators = Operators::default();
+        for host in [0, 1] {
+            let queue = (host, DEAD_LETTERS.to_owned());
+            let limits = operators.limits(queue);
+            operators.changed(&limits);
+            let lift = operators.to_lift(host);
+            operators.not_there(&lift[0]);
+        }
+        assert!(operators.are_done());
+        operators.ended(0);
+        assert!(!operators.are_done(), "it may be there again");
+        assert_eq!((operators.to_lift(0).len(), operators.to_lift(1).len()), (1, 0));
+        let lift = operators.to_lift(0);
+        operators.changed(&lift[0]);
+        assert!(operators.are_done());
+        operators.ended(0);
+        assert!(operators.are_done(), "it was lifted for good");
     }
 
     #[test]
