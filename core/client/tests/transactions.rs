@@ -203,12 +203,15 @@ fn a_transaction_is_declared_worked_in_and_discharged() {
 
 #[test]
 fn the_end_of_a_transaction_does_not_overtake_what_was_settled_in_it() {
-    let (mut controller, mut settled) = (None, 0);
+    let (mut controller, mut working, mut settled) = (None, false, 0);
     let heard = run(client(None), |client, event| match event {
         Event::Opened(_) => {
             let session = client.begin(0).unwrap();
             let options = ControllerOptions { name: "c", xa: false, token: 1 };
             controller = Some(client.controller(session, &options).unwrap());
+        }
+        Event::Credit { token: 1, .. } if !working => {
+            working = true;
             // Another session's work: it counts as well.
             let session = client.begin(0).unwrap();
             let options = ReceiverOptions { name: "r", address: "q", presettled: false, credit: 2, token: 3 };
