@@ -155,6 +155,11 @@ impl Memory {
         self.world.borrow().image.large_files()
     }
 
+    /// Parts of transactions of which something went ahead, and nothing is decided.
+    pub fn parts_ahead(&self) -> usize {
+        self.world.borrow().image.parts_ahead()
+    }
+
     /// From now on no file of a large message has more bytes of content than this; 0: they are gone.
     pub fn cut_large_files(&self, length: usize) {
         self.world.borrow_mut().image.cut_large_files(length);

@@ -1,8 +1,10 @@
 //! Transactions over queues of one and two shards, without connections.
 
+mod ahead;
+
 use super::rig::{Rig, xid};
 use crate::{By, Command, Config, Level, QueuePatch, Refusal, Reply, TransactionConfig, TxAct, TxState};
-use packhorse_model::{ClientSession, OnFull, QueueId, QueueLimits, ShardId, Token};
+use packhorse_model::{ClientSession, OnFull, QueueId, QueueLimits, ShardId, Token, TxnId};
 use packhorse_store::Store;
 use packhorse_txn::state::Verb;
 use packhorse_txn::{Cause, Code, Control, Limit, NoWork, TxStatus};

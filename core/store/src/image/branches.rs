@@ -64,6 +64,10 @@ impl Image {
         ahead.work.extend(work);
     }
 
+    pub(crate) fn parts_ahead(&self) -> usize {
+        self.branches.ahead.len()
+    }
+
     /// What went ahead in a queue will never be.
     pub(super) fn tx_drop(&mut self, txn: TxnId, queue: QueueId) {
         if let Some(ahead) = self.branches.ahead.remove(&(txn, queue)) {
