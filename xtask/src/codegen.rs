@@ -1,9 +1,9 @@
-//! `cargo xtask codegen`: makes `core/amqp10/src/codec/generated.rs` from `core/amqp10/standard.toml`,
+//! `cargo xtask codegen`: makes `core/amqp10/src/codec/generated/` from `core/amqp10/standard.toml`,
 //! `core/amqp10/src/transaction/generated.rs` from `core/amqp10/extension.toml`, and has the tables of
 //! `docs/durability-report.md` made. It turns a table into plain structs and straight-line code; rules of the protocol do not
 //! belong here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
@@ -14,9 +14,10 @@ use serde::Deserialize;
 /// What tells the types of one source from those of another.
 struct Origin {
     table: &'static str,
-    output: &'static str,
-    /// The head of the file that is made.
-    head: &'static str,
+    /// The files that are made, one beside the other.
+    files: &'static [File],
+    /// What the made code uses: a path, and names there.
+    uses: &'static [(&'static str, &'static [&'static str])],
     /// Whose sections are cited.
     cites: &'static str,
     /// The first word of symbolic descriptors.
@@ -27,20 +28,79 @@ struct Origin {
     unions: &'static [(&'static str, &'static str, &'static str)],
 }
 
+/// A file that is made.
+struct File {
+    path: &'static str,
+    /// What it holds, in a word.
+    about: &'static str,
+    holds: Holds,
+}
+
+/// Which things stand in a file.
+#[derive(Clone, Copy, PartialEq)]
+enum Holds {
+    All,
+    Choices,
+    Unions,
+    /// Composite types of this part of the standard.
+    Part(char),
+}
+
+/// Something made: what it is, its name, its text.
+struct Made {
+    what: Holds,
+    name: String,
+    text: String,
+}
+
 const ORIGINS: [Origin; 2] = [
     Origin {
         table: "core/amqp10/standard.toml",
-        output: "core/amqp10/src/codec/generated.rs",
-        head: "//! The composite and restricted types of the standard. Made by `cargo xtask codegen` from\n\
-               //! `standard.toml`: change that, not this.\n\n\
-               use alloc::vec::Vec;\n\n\
-               use super::cursor::{Bounds, Cursor};\n\
-               use super::encode::{self, FieldsWriter};\n\
-               use super::error::{DecodeError, Fault};\n\
-               use super::fields::{Fields, at, described, performative_code, required, required_symbols};\n\
-               use super::union::{AttachTarget, DeliveryState, MessageId, Outcome};\n\
-               use super::value::{Map, Symbols, Value};\n\
-               use crate::limits::Limits;\n",
+        files: &[
+            File {
+                path: "core/amqp10/src/codec/generated/choices.rs",
+                about: "The restricted types of the standard",
+                holds: Holds::Choices,
+            },
+            File {
+                path: "core/amqp10/src/codec/generated/transport.rs",
+                about: "The composite types of part 2 of the standard, transport",
+                holds: Holds::Part('2'),
+            },
+            File {
+                path: "core/amqp10/src/codec/generated/messaging.rs",
+                about: "The composite types of part 3 of the standard, messaging",
+                holds: Holds::Part('3'),
+            },
+            File {
+                path: "core/amqp10/src/codec/generated/transactions.rs",
+                about: "The composite types of part 4 of the standard, transactions",
+                holds: Holds::Part('4'),
+            },
+            File {
+                path: "core/amqp10/src/codec/generated/security.rs",
+                about: "The composite types of part 5 of the standard, security",
+                holds: Holds::Part('5'),
+            },
+            File {
+                path: "core/amqp10/src/codec/generated/performatives.rs",
+                about: "What the bodies of frames can be",
+                holds: Holds::Unions,
+            },
+        ],
+        uses: &[
+            ("alloc::vec", &["Vec"]),
+            ("crate::codec::cursor", &["Bounds", "Cursor"]),
+            ("crate::codec::encode", &["self", "FieldsWriter"]),
+            ("crate::codec::error", &["DecodeError", "Fault"]),
+            (
+                "crate::codec::fields",
+                &["Fields", "at", "described", "performative_code", "required", "required_symbols"],
+            ),
+            ("crate::codec::union", &["AttachTarget", "DeliveryState", "MessageId", "Outcome"]),
+            ("crate::codec::value", &["Map", "Symbols", "Value"]),
+            ("crate::limits", &["Limits"]),
+        ],
         cites: "amqp10",
         prefix: "amqp",
         domain: 0,
@@ -51,14 +111,19 @@ const ORIGINS: [Origin; 2] = [
     },
     Origin {
         table: "core/amqp10/extension.toml",
-        output: "core/amqp10/src/transaction/generated.rs",
-        head: "//! Packhorse's own composite types. Made by `cargo xtask codegen` from `extension.toml`: change that, not this.\n\n\
-               use alloc::vec::Vec;\n\n\
-               use crate::codec::cursor::{Bounds, Cursor};\n\
-               use crate::codec::encode::{self, FieldsWriter};\n\
-               use crate::codec::fields::{Fields, at, described, required};\n\
-               use crate::codec::{DecodeError, Fault, List};\n\
-               use crate::limits::Limits;\n",
+        files: &[File {
+            path: "core/amqp10/src/transaction/generated.rs",
+            about: "Packhorse's own composite types",
+            holds: Holds::All,
+        }],
+        uses: &[
+            ("alloc::vec", &["Vec"]),
+            ("crate::codec", &["DecodeError", "Fault", "List"]),
+            ("crate::codec::cursor", &["Bounds", "Cursor"]),
+            ("crate::codec::encode", &["self", "FieldsWriter"]),
+            ("crate::codec::fields", &["Fields", "at", "described", "required"]),
+            ("crate::limits", &["Limits"]),
+        ],
         cites: "amqp-xa",
         prefix: "packhorse",
         // "PHRS": no number assigned by IANA is that large.
@@ -76,16 +141,18 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         _ => return Err("usage: cargo xtask codegen [--check]".into()),
     };
     for origin in &ORIGINS {
-        let (source, output) = (origin.table, origin.output);
+        let source = origin.table;
         let table = read(&root.join(source))?;
         let table: Table = toml::from_str(&table).map_err(|e| format!("{source}: {e}"))?;
-        let text = generate(origin, &table).map_err(|e| format!("{source}: {e}"))?;
-        let text = format(root, &text)?;
-        let path = root.join(output);
-        if !check {
-            std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
-        } else if read(&path)? != text {
-            return Err(format!("{output} is not what {source} gives: run `cargo xtask codegen`"));
+        let made = generate(origin, &table).map_err(|e| format!("{source}: {e}"))?;
+        for file in origin.files {
+            let text = format(root, &file.text(origin, &made))?;
+            let path = root.join(file.path);
+            if !check {
+                std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+            } else if read(&path)? != text {
+                return Err(format!("{} is not what {source} gives: run `cargo xtask codegen`", file.path));
+            }
         }
     }
     if check { crate::durability::check(root) } else { crate::durability::write(root) }
@@ -93,6 +160,34 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
 
 fn read(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+impl File {
+    /// All of it, not formatted.
+    fn text(&self, origin: &Origin, made: &[Made]) -> String {
+        let here = |made: &&Made| self.holds == Holds::All || made.what == self.holds;
+        let body: String = made.iter().filter(here).map(|made| made.text.as_str()).collect();
+        let code = body.lines().filter(|line| !line.starts_with("//"));
+        let words: BTreeSet<&str> =
+            code.flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && c != '_')).collect();
+        let mut out = format!("//! {}. Made by `cargo xtask codegen` from\n", self.about);
+        let table = origin.table.rsplit('/').next().unwrap_or(origin.table);
+        let _ = writeln!(out, "//! `{table}`: change that, not this.\n");
+        let mut uses = |path: &str, names: &mut dyn Iterator<Item = &str>| {
+            let names: Vec<&str> = names.collect();
+            if !names.is_empty() {
+                let _ = writeln!(out, "use {path}::{{{}}};", names.join(", "));
+            }
+        };
+        let elsewhere = made.iter().filter(|made| !here(made)).map(|made| made.name.as_str());
+        uses("super", &mut elsewhere.filter(|name| words.contains(name)));
+        for (path, names) in origin.uses {
+            let module = format!("{}::", path.rsplit("::").next().unwrap_or(path));
+            let used = |name: &&str| if *name == "self" { body.contains(&module) } else { words.contains(name) };
+            uses(path, &mut names.iter().copied().filter(used));
+        }
+        out + &body
+    }
 }
 
 /// The workspace's formatter, so that the file looks like written by hand and `cargo fmt` leaves it alone.
@@ -192,7 +287,8 @@ const PLAIN: [(&str, &str); 12] = [
     ("message-id", "MessageId<'a>"),
 ];
 
-fn generate(origin: &Origin, table: &Table) -> Result<String, String> {
+/// All that a table gives, in its order.
+fn generate(origin: &Origin, table: &Table) -> Result<Vec<Made>, String> {
     let mut borrows = BTreeMap::new();
     let mut types = Vec::new();
     for composite in &table.r#type {
@@ -212,18 +308,28 @@ fn generate(origin: &Origin, table: &Table) -> Result<String, String> {
             break;
         }
     }
-    let mut out = String::from(origin.head);
+    let mut made = Vec::new();
     for choice in &table.choice {
-        write_choice(&mut out, origin, choice)?;
+        let mut text = String::new();
+        write_choice(&mut text, origin, choice)?;
+        made.push(Made { what: Holds::Choices, name: camel(&choice.name), text });
     }
     for (composite, fields) in &types {
-        write_composite(&mut out, origin, table, composite, fields, borrows[&composite.name]);
+        let mut text = String::new();
+        write_composite(&mut text, origin, table, composite, fields, borrows[&composite.name]);
+        let part = composite.section.chars().next().ok_or_else(|| format!("{}: no section", composite.name))?;
+        made.push(Made { what: Holds::Part(part), name: camel(&composite.name), text });
     }
     let of_group = |group: &str| -> Vec<&Composite> { table.r#type.iter().filter(|c| c.group == group).collect() };
     for (name, doc, group) in origin.unions {
-        write_union(&mut out, name, doc, &of_group(group), &borrows);
+        let mut text = String::new();
+        write_union(&mut text, name, doc, &of_group(group), &borrows);
+        made.push(Made { what: Holds::Unions, name: (*name).into(), text });
     }
-    Ok(out)
+    match made.iter().find(|made| !origin.files.iter().any(|f| f.holds == Holds::All || f.holds == made.what)) {
+        Some(lost) => Err(format!("{}: no file holds its part of the standard", lost.name)),
+        None => Ok(made),
+    }
 }
 
 fn fields(table: &Table, composite: &Composite, borrows: &BTreeMap<String, bool>) -> Result<Vec<Field>, String> {
@@ -410,7 +516,7 @@ fn write_choice(out: &mut String, origin: &Origin, choice: &Choice) -> Result<()
         let _ = writeln!(out, "Self::{variant} => {value},");
     }
     let _ = writeln!(out, "}} }}\n");
-    let _ = writeln!(out, "#[inline]\nfn read(fields: &mut Fields<'_>) -> Result<Option<Self>, Fault> {{");
+    let _ = writeln!(out, "#[inline]\npub(super) fn read(fields: &mut Fields<'_>) -> Result<Option<Self>, Fault> {{");
     let _ = writeln!(out, "Ok(match fields.{}()? {{\nNone => None,", choice.base);
     for (variant, value, _) in &values {
         let _ = writeln!(out, "Some({value}) => Some(Self::{variant}),");
@@ -421,7 +527,7 @@ fn write_choice(out: &mut String, origin: &Origin, choice: &Choice) -> Result<()
     let _ = writeln!(out, "}})\n}}\n");
     let _ = writeln!(
         out,
-        "#[inline]\nfn encode(self, out: &mut Vec<u8>) {{ encode::put_{}(out, self.wire()) }}\n}}",
+        "#[inline]\npub(super) fn encode(self, out: &mut Vec<u8>) {{ encode::put_{}(out, self.wire()) }}\n}}",
         choice.base
     );
     Ok(())

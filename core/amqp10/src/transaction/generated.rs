@@ -1,12 +1,12 @@
-//! Packhorse's own composite types. Made by `cargo xtask codegen` from `extension.toml`: change that, not this.
-
-use alloc::vec::Vec;
+//! Packhorse's own composite types. Made by `cargo xtask codegen` from
+//! `extension.toml`: change that, not this.
 
 use crate::codec::cursor::{Bounds, Cursor};
 use crate::codec::encode::{self, FieldsWriter};
 use crate::codec::fields::{Fields, at, described, required};
 use crate::codec::{DecodeError, Fault, List};
 use crate::limits::Limits;
+use alloc::vec::Vec;
 
 /// What became of a commit.
 //= amqp-xa 3
@@ -36,7 +36,7 @@ impl TxOutcome {
     }
 
     #[inline]
-    fn read(fields: &mut Fields<'_>) -> Result<Option<Self>, Fault> {
+    pub(super) fn read(fields: &mut Fields<'_>) -> Result<Option<Self>, Fault> {
         Ok(match fields.symbol()? {
             None => None,
             Some("committed") => Some(Self::Committed),
@@ -48,7 +48,7 @@ impl TxOutcome {
     }
 
     #[inline]
-    fn encode(self, out: &mut Vec<u8>) {
+    pub(super) fn encode(self, out: &mut Vec<u8>) {
         encode::put_symbol(out, self.wire())
     }
 }
