@@ -169,7 +169,7 @@ fn what_cannot_be_done_is_refused_with_what_to_do() {
         (vec!["tx", "show", "aa"], 1, "not an xid: known are"),
         (vec!["tx", "forget", "1:aa:"], 1, "commit it or roll it back first"),
         (vec!["tx", "list", "--state", "doubtful"], 1, "known are in-doubt, heuristic"),
-        (vec!["tx", "prepare", "1:aa:", "--send", "q=x"], 1, "XA answers -8"),
+        (vec!["tx", "prepare", "1:aa:", "--send", "q=x"], 1, "take another one, or see packhorse tx list"),
         (vec!["tx", "prepare", "1:ac:"], 2, "say what is in the branch"),
         (vec!["tx", "undo"], 2, "there is no verb `tx undo`"),
         (vec!["queue", "delete", "q"], 1, "branches in doubt (1:aa:)"),

@@ -16,6 +16,9 @@ use std::time::Duration;
 /// How long the broker may say nothing.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// `XAER_DUPID`.
+const DUPLICATE: i32 = -8;
+
 /// The link to the coordinator, and what it is asked.
 const CONTROLLER: u64 = 0;
 /// Links of work have higher numbers.
@@ -172,7 +175,12 @@ impl Said {
             Response::Result(result) if result.code == 0 => self.code = Some(0),
             Response::Result(result) => {
                 let said = result.description.map_or(String::new(), |text| format!(": {text}"));
-                return Err(End::Refused(format!("XA answers {}{said}", result.code)));
+                let advice = if result.code == DUPLICATE {
+                    "; there is a branch of this name: take another one, or see packhorse tx list"
+                } else {
+                    ""
+                };
+                return Err(End::Refused(format!("XA answers {}{said}{advice}", result.code)));
             }
             Response::Rejected(Some(error)) => {
                 let said = error.description.unwrap_or("the coordinator rejects it");
