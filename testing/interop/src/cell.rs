@@ -38,6 +38,8 @@ pub(crate) struct Arrived {
     pub(crate) durable: bool,
     /// Delivery-count, 0 the first time.
     pub(crate) count: u64,
+    /// Whether the client calls it redelivered, where it has a word for that beside the count.
+    pub(crate) redelivered: Option<bool>,
 }
 
 /// Messages to send.
@@ -160,9 +162,14 @@ impl Cell<'_> {
         outcome: &str,
         wait_ms: u64,
     ) -> Check<Vec<Arrived>> {
-        let answer = self
-            .call(json!({"do": "receive", "link": link, "count": count, "settle": outcome, "timeout_ms": wait_ms}))?;
-        answer["messages"].as_array().into_iter().flatten().map(arrived).collect()
+        self.receive_so(
+            json!({"do": "receive", "link": link, "count": count, "settle": outcome, "timeout_ms": wait_ms}),
+        )
+    }
+
+    /// As a `receive` command says.
+    pub(crate) fn receive_so(&mut self, command: Json) -> Check<Vec<Arrived>> {
+        self.call(command)?["messages"].as_array().into_iter().flatten().map(arrived).collect()
     }
 
     /// Receives exactly `count`.
@@ -250,7 +257,8 @@ fn arrived(told: &Json) -> Check<Arrived> {
     ) else {
         return Err(format!("not a message: {told}"));
     };
-    Ok(Arrived { number, size, sha: sha.to_owned(), durable, count })
+    let redelivered = told["redelivered"].as_bool();
+    Ok(Arrived { number, size, sha: sha.to_owned(), durable, count, redelivered })
 }
 
 /// Expects exactly the messages numbered `from..from + messages.len()`, in order, bodies as they were filled.
@@ -277,10 +285,13 @@ pub(crate) fn same_body(message: &Arrived, size: u64) -> Check {
 
 /// Expects this delivery-count on every message.
 pub(crate) fn all_counted(messages: &[Arrived], count: u64) -> Check {
-    match messages.iter().find(|message| message.count != count) {
+    let wrong = |message: &&Arrived| {
+        message.count != count || message.redelivered.is_some_and(|redelivered| redelivered != (count > 0))
+    };
+    match messages.iter().find(wrong) {
         None => Ok(()),
-        Some(message) => {
-            Err(format!("message {} has delivery-count {}, wanted {count}", message.number, message.count))
+        Some(Arrived { number, count: told, redelivered, .. }) => {
+            Err(format!("message {number} has delivery-count {told}, redelivered {redelivered:?}; wanted {count}"))
         }
     }
 }
@@ -313,7 +324,7 @@ mod tests {
     use super::*;
 
     fn message(number: u64, size: u64) -> Arrived {
-        Arrived { number: number as i64, size, sha: body_sha(number, size), durable: true, count: 0 }
+        Arrived { number: number as i64, size, sha: body_sha(number, size), durable: true, count: 0, redelivered: None }
     }
 
     #[test]

@@ -105,8 +105,9 @@ fn node(from: &Path, to: &Path) -> Result<Recipe, String> {
 
 fn java(from: &Path, to: &Path) -> Result<Recipe, String> {
     const CLASS_PATH: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classpath";
-    let sources: Vec<PathBuf> =
-        ["Client.java", "Messages.java", "Values.java"].iter().map(|name| from.join("src").join(name)).collect();
+    let folder = fs::read_dir(from.join("src")).map_err(|error| error.to_string())?;
+    let mut sources: Vec<PathBuf> = folder.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    sources.sort(); // in the order of names, for the sum over them
     let (pom, list, classes) = (from.join("pom.xml"), to.join("classpath"), to.join("classes"));
     let files: Vec<PathBuf> = sources.iter().cloned().chain([pom.clone()]).collect();
     once(to, &files, || {

@@ -1,4 +1,5 @@
-//! A TCP proxy between a client and the broker that keeps every byte of both directions. It changes nothing on the way.
+//! A TCP proxy between a client and the broker that keeps every byte of both directions. It changes nothing on the way. Its
+//! port stays when the broker behind it is another.
 
 use std::{
     io::{Read, Write},
@@ -17,6 +18,7 @@ pub(crate) struct Recording {
 /// Listens on a free port of the loopback until it is dropped.
 pub(crate) struct Recorder {
     port: u16,
+    broker: Arc<Mutex<SocketAddr>>,
     connections: Arc<Mutex<Vec<Recording>>>,
     stop: Arc<Mutex<bool>>,
 }
@@ -28,23 +30,30 @@ impl Recorder {
         let port = listener.local_addr().map_err(|error| error.to_string())?.port();
         let connections = Arc::new(Mutex::new(Vec::new()));
         let stop = Arc::new(Mutex::new(false));
-        let (kept, stopped) = (Arc::clone(&connections), Arc::clone(&stop));
+        let broker = Arc::new(Mutex::new(broker));
+        let (kept, stopped, to) = (Arc::clone(&connections), Arc::clone(&stop), Arc::clone(&broker));
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 if *lock(&stopped) {
                     return;
                 }
+                let broker = *lock(&to);
                 if let Ok(server) = TcpStream::connect(broker) {
                     record(client, server, &kept);
                 }
             }
         });
-        Ok(Recorder { port, connections, stop })
+        Ok(Recorder { port, broker, connections, stop })
     }
 
     /// The port clients connect to.
     pub(crate) fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Passes connections that come from now on to another broker.
+    pub(crate) fn aim(&self, broker: SocketAddr) {
+        *lock(&self.broker) = broker;
     }
 
     /// What was recorded so far, a connection each.

@@ -127,7 +127,7 @@ function summary(message) {
 // --- the engine -----------------------------------------------------------------------------------------------------
 
 const container = rhea.create_container();
-const connections = new Map(), sessions = new Map(), links = new Map();
+const connections = new Map(), sessions = new Map(), links = new Map(), transactions = new Map();
 const waiting = new Set();   // conditions of the command that is under way
 
 const describe = (error) => (error ? `${error.condition || ''} ${error.description || error.message || error}` : 'no reason given');
@@ -171,7 +171,7 @@ function watch(connection) {
   for (const outcome of ['accepted', 'rejected', 'released', 'modified']) {
     connection.on(outcome, (context) => {
       const { sender, delivery } = context;
-      if (delivery.counted) return;
+      if (delivery.counted || delivery.request) return;
       delivery.counted = true;
       sender.pending--;
       if (outcome === 'accepted') {
@@ -183,18 +183,45 @@ function watch(connection) {
       }
     });
   }
+  connection.on('settled', ({ receiver, delivery }) => {
+    if (receiver) delivery.settled = true; // one that was left open until the end of its transaction
+    else if (delivery.request) delivery.answered = true;
+  });
   connection.on('protocol_error', (error) => { connection.gone = `protocol: ${describe(error)}`; });
   connection.on('error', (error) => { connection.gone = `error: ${describe(error)}`; });
   for (const event of ['connection_open', 'connection_close', 'connection_error', 'session_open', 'session_close', 'session_error', 'sender_open', 'receiver_open',
-    'sender_close', 'receiver_close', 'sender_error', 'receiver_error', 'sendable', 'message', 'receiver_drained', 'accepted', 'rejected', 'released', 'modified']) {
+    'sender_close', 'receiver_close', 'sender_error', 'receiver_error', 'sendable', 'message', 'receiver_drained', 'accepted', 'rejected', 'released', 'modified', 'settled']) {
     connection.on(event, stir);
   }
 }
 
 const settleModes = { settled: 1, unsettled: 0 };
 
-function apply(delivery, outcome) {
-  if (outcome === 'accept') delivery.accept();
+// --- transactions: rhea has no words for them, but it passes on types that it does not know --------------------------------
+
+const COORDINATOR = 0x30, DECLARE = 0x31, DISCHARGE = 0x32, DECLARED = 0x33, TRANSACTIONAL = 0x34, ACCEPTED = 0x24;
+const FORGED = Buffer.from("nobody's"); // no broker names a transaction so
+
+const described = (code, fields) => types.described(types.wrap_ulong(code), types.wrap_list(fields));
+
+// A request to a coordinator, and the state that it is answered with.
+async function request(link, code, fields) {
+  const body = new types.Writer();
+  body.write(described(code, fields));
+  if (!link.sendable()) await until(() => link.sendable(), 'credit for a request', link);
+  const delivery = link.send(Buffer.concat([hex('005377'), body.toBuffer()]), undefined, 0);
+  delivery.request = true;
+  await until(() => delivery.answered, 'the answer to a request', link);
+  const state = delivery.remote_state;
+  if (rhea.message.is_rejected(state) || (state && state.error)) throw new Error(`refused: ${describe(state.error)}`);
+  return state;
+}
+
+function apply(delivery, outcome, transaction) {
+  if (transaction) {
+    const { id, settle } = transactions.get(transaction);
+    delivery.update(settle, described(TRANSACTIONAL, [types.wrap_binary(id), described(ACCEPTED, [])]));
+  } else if (outcome === 'accept') delivery.accept();
   else if (outcome === 'reject') delivery.reject({ condition: 'packhorse:interop', description: 'rejected by the test' });
   else if (outcome === 'release') delivery.release();
   else delivery.modified({ delivery_failed: true, undeliverable_here: outcome === 'undeliverable' });
@@ -255,7 +282,28 @@ const commands = {
     links.set(c.link, link);
     return c.browse ? { distribution_mode: link.remote.attach.source.distribution_mode } : {};
   },
+  async coordinator(c) {
+    const link = sessions.get(c.session).create_sender(c.link, {});
+    link.set_source({});
+    link.local.attach.target = described(COORDINATOR, [types.wrap_array(['amqp:local-transactions'], ELEMENT_CODES.symbol)]);
+    link.attach();
+    await until(() => link.is_open() && link.remote.attach, 'attach', link);
+    links.set(c.link, link);
+  },
+  async declare(c) {
+    const link = links.get(c.link), state = await request(link, DECLARE, []);
+    if (!state || !state.descriptor || Number(state.descriptor.value) !== DECLARED) throw new Error(`declare was answered ${JSON.stringify(state)}`);
+    transactions.set(c.txn, { link, id: types.unwrap(state.value[0]), settle: c.settle !== false });
+  },
+  async forge(c) {
+    transactions.set(c.txn, { link: links.get(c.link), id: FORGED, settle: true });
+  },
+  async discharge(c) {
+    const { link, id } = transactions.get(c.txn);
+    await request(link, DISCHARGE, [types.wrap_binary(id), types.wrap_boolean(c.fail)]);
+  },
   async send(c) {
+    if (c.txn) throw new Error('rhea writes no state on a transfer');
     const first = c.from || 0;
     const messages = (function* () { for (let n = first; n < first + c.count; n++) yield [n, numbered(n, c.size, c.durable)]; })();
     return sendAll(links.get(c.link), messages, c.window || c.count, c.progress || 0);
@@ -281,13 +329,13 @@ const commands = {
       out.push(c.detail ? view(message) : summary(message));
       if (delivery.remote_settled) delivery.update(true);
       else if (settle === 'hold') link.held.push(delivery);
-      else apply(delivery, settle);
+      else apply(delivery, settle, c.txn);
     }
     return { messages: out };
   },
   async settle(c) {
     const link = links.get(c.link);
-    for (const delivery of link.held) apply(delivery, c.outcome);
+    for (const delivery of link.held) apply(delivery, c.outcome, c.txn);
     link.held = [];
   },
   async drain(c) {
@@ -316,7 +364,7 @@ const commands = {
   },
   async reset() {
     const open = [...connections.values()].filter((connection) => !connection.shut);
-    for (const map of [connections, sessions, links]) map.clear();
+    for (const map of [connections, sessions, links, transactions]) map.clear();
     for (const connection of open) {
       connection.close();
       await until(() => connection.shut, 'close', undefined, 5000).catch(() => {});

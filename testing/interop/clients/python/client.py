@@ -14,9 +14,12 @@ from collections import deque
 
 import proton
 from proton import Array, Connection, Data, Delivery, Disposition, Endpoint, Handler, Link, Message, Terminus, UNDESCRIBED
-from proton.reactor import ApplicationEvent, Container, EventInjector
+from proton.reactor import ApplicationEvent, Container, EventInjector, Transaction
 
 SHORT_S = 30
+
+TRANSACTIONAL = 0x34  # the descriptor of that delivery state
+FORGED = b"nobody's"  # no broker names a transaction so
 
 
 class Trouble(Exception):
@@ -200,8 +203,16 @@ class Events(Handler):
                 link.inbox.append((delivery, message))
                 if link.prefetch and link.credit < link.prefetch:
                     link.granted = True
+            elif delivery.updated and delivery.settled:
+                delivery.settle()  # one that was left open until the end of its transaction
+        elif delivery.updated and hasattr(delivery, "transaction"):
+            transaction = delivery.transaction
+            transaction.handle_outcome(event)
+            if delivery.remote_state == Delivery.REJECTED and transaction.failed:
+                transaction.handler.on_transaction_commit_failed(event)  # Proton keeps a refused abort to itself
+            delivery.settle()
         elif delivery.updated and delivery.remote_state:
-            link.outcomes.append((delivery.number, delivery.remote_state, delivery.remote))
+            link.outcomes.append((delivery.number, delivery.remote_state, delivery.remote.condition, delivery.remote.data))
             delivery.settle()
             link.unsettled_now -= 1
 
@@ -228,6 +239,30 @@ class Events(Handler):
             event.connection.gone = "the broker closed the socket"
 
 
+class Answer:
+    """What a coordinator said to the last request of one transaction; Proton calls it."""
+
+    def __init__(self):
+        self.said = None
+
+    def note(self, said):
+        self.said = said
+
+    def on_transaction_declared(self, event):
+        self.note("declared")
+
+    def on_transaction_committed(self, event):
+        self.note("committed")
+
+    def on_transaction_aborted(self, event):
+        self.note("aborted")
+
+    def on_transaction_declare_failed(self, event):
+        self.note(f"refused: {event.delivery.remote.condition}")
+
+    on_transaction_commit_failed = on_transaction_declare_failed
+
+
 class Client:
     def __init__(self):
         self.container = Container(Events())
@@ -236,7 +271,7 @@ class Client:
         self.container.timeout = 1.0
         self.container.start()
         self.container.selectable(self.injector)
-        self.connections, self.sessions, self.links = {}, {}, {}
+        self.connections, self.sessions, self.links, self.transactions = {}, {}, {}, {}
 
     # The container turns in this one thread; the reader thread only wakes it.
     def read_commands(self):
@@ -330,32 +365,36 @@ class Client:
             modes = {Terminus.DIST_MODE_COPY: "copy", Terminus.DIST_MODE_MOVE: "move"}
             return {"distribution_mode": modes.get(link.remote_source.distribution_mode)}
 
-    def post(self, link, message, number):
+    def post(self, link, message, number, transaction):
         self.until(lambda: link.credit > 0, "credit to send", link)
-        delivery = link.send(message)
+        delivery = transaction.send(link, message) if transaction else link.send(message)
         link.sent += 1
         if link.snd_settle_mode != Link.SND_SETTLED:
             delivery.number = number
             link.unsettled_now += 1
 
-    def post_all(self, link, messages, window, progress=0):
+    def post_all(self, link, messages, window, progress=0, transaction=None):
         accepted, others, high = [], [], 0
 
         def reap():
             while link.outcomes:
-                number, state, remote = link.outcomes.popleft()
+                number, state, condition, data = link.outcomes.popleft()
+                if transaction and state == TRANSACTIONAL and data[0] == transaction.id:
+                    state = data[1].descriptor  # the same numbers as of states that are known to Proton
+                elif transaction and state == Delivery.ACCEPTED:
+                    state = "accepted, but not in the transaction"
                 if state == Delivery.ACCEPTED:
                     accepted.append(number)
                     if progress and len(accepted) % progress == 0:
                         print(json.dumps({"event": "progress", "confirmed": len(accepted)}), flush=True)
                 else:
-                    others.append(f"{number}: {state} {remote.condition or ''}")
+                    others.append(f"{number}: {state} {condition or ''}")
 
         lost = None
         try:
             for number, message in messages:
                 self.until(lambda: link.unsettled_now < window, "an outcome", link, 120)
-                self.post(link, message, number)
+                self.post(link, message, number, transaction)
                 high = max(high, link.unsettled_now)
                 if link.sent % 64 == 0:
                     self.turn(0)
@@ -371,7 +410,8 @@ class Client:
     def do_send(self, c):
         first, count = c.get("from", 0), c["count"]
         messages = ((n, numbered(n, c["size"], c.get("durable"))) for n in range(first, first + count))
-        return self.post_all(self.links[c["link"]], messages, c.get("window") or count, c.get("progress") or 0)
+        return self.post_all(self.links[c["link"]], messages, c.get("window") or count, c.get("progress") or 0,
+                             self.transactions[c["txn"]] if c.get("txn") else None)
 
     def do_send_specs(self, c):
         return self.post_all(self.links[c["link"]], ((n, composed(spec)) for n, spec in enumerate(c["messages"])), 100)
@@ -396,13 +436,17 @@ class Client:
             elif settle == "hold":
                 link.held.append(delivery)
             else:
-                self.settle(delivery, settle)
+                self.settle(delivery, settle, c.get("txn"))
             if link.prefetch and link.credit <= link.prefetch // 2:
                 link.flow(link.prefetch - link.credit)
         self.turn(0)
         return {"messages": out}
 
-    def settle(self, delivery, outcome):
+    def settle(self, delivery, outcome, transaction=None):
+        if transaction:
+            assert outcome == "accept", "what Proton offers in a transaction"
+            self.transactions[transaction].accept(delivery)
+            return
         if outcome == "reject":
             delivery.local.condition = proton.Condition("packhorse:interop", "rejected by the test")
             delivery.update(Disposition.REJECTED)
@@ -417,8 +461,38 @@ class Client:
     def do_settle(self, c):
         link = self.links[c["link"]]
         for delivery in link.held:
-            self.settle(delivery, c["outcome"])
+            self.settle(delivery, c["outcome"], c.get("txn"))
         link.held = []
+        self.turn(0)
+
+    def do_coordinator(self, c):
+        link = self.sessions[c["session"]].sender(c["link"])
+        link.target.type = Terminus.COORDINATOR
+        link.target.capabilities.put_object(proton.symbol("amqp:local-transactions"))
+        self.attached(link, c, lambda l: l.remote_target.type == Terminus.COORDINATOR or None)
+
+    def do_declare(self, c):
+        link, answer = self.links[c["link"]], Answer()
+        self.until(lambda: link.credit > 0, "credit to declare", link)
+        transaction = Transaction(link, answer, settle_before_discharge=c.get("settle", True))
+        self.until(lambda: answer.said, "declare", link)
+        if answer.said != "declared":
+            raise Trouble(answer.said)
+        self.transactions[c["txn"]] = transaction
+
+    def do_forge(self, c):
+        self.do_declare(c)
+        self.transactions[c["txn"]].id = FORGED
+
+    def do_discharge(self, c):
+        transaction = self.transactions[c["txn"]]
+        link, answer = transaction.txn_ctrl, transaction.handler
+        self.until(lambda: link.credit > 0, "credit to discharge", link)
+        answer.said = None
+        transaction.discharge(c["fail"])
+        self.until(lambda: answer.said, "discharge", link)
+        if answer.said not in ("committed", "aborted"):
+            raise Trouble(answer.said)
         self.turn(0)
 
     def do_drain(self, c):
@@ -450,7 +524,7 @@ class Client:
                 self.until(lambda: connection.state & Endpoint.REMOTE_CLOSED or connection.gone, "close", None, 5)
             except Trouble:
                 pass
-        self.connections, self.sessions, self.links = {}, {}, {}
+        self.connections, self.sessions, self.links, self.transactions = {}, {}, {}, {}
 
 
 Client().run()

@@ -7,3 +7,4 @@ pub(crate) mod exchange;
 pub(crate) mod faults;
 pub(crate) mod flow;
 pub(crate) mod outcomes;
+pub(crate) mod transactions;

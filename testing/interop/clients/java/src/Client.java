@@ -35,7 +35,7 @@ import org.apache.qpid.jms.policy.JmsPresettlePolicy;
  *
  * <p>Reads one command a line on standard input, answers one line each on standard output; the commands are described in ../../README.md. It owns nothing
  * but the translation from commands to JMS: what is right is judged by the driver. All sessions acknowledge message by message (Qpid's mode 101), the
- * outcome goes into the property JMS_AMQP_ACK_TYPE.
+ * outcome goes into the property JMS_AMQP_ACK_TYPE; but those that got a coordinator are transacted, and what they receive is accepted in the transaction.
  */
 public final class Client {
   private static final int INDIVIDUAL_ACKNOWLEDGE = 101;
@@ -56,6 +56,7 @@ public final class Client {
 
   private record Producer(Session session, MessageProducer producer, boolean settled) {}
 
+  /** {@code settled}: nothing is to be said of a message, for the broker or the transaction has it settled. */
   private record Consumer(MessageConsumer consumer, boolean settled, Deque<Message> drained, List<Message> held) {}
 
   /** The enumeration asks the broker for what is there by a drain, and has ended for good when that brings nothing. */
@@ -66,6 +67,8 @@ public final class Client {
   private final Wishes wishes = new Wishes();
   private final Map<String, Connection> connections = new HashMap<>();
   private final Map<String, Session> sessions = new HashMap<>();
+  /** The connection of each session, the session of each coordinator, and of each transaction: all by name. */
+  private final Map<String, String> owners = new HashMap<>();
   private final Map<String, Producer> producers = new HashMap<>();
   private final Map<String, Consumer> consumers = new HashMap<>();
   private final Map<String, Browser> browsers = new HashMap<>();
@@ -111,7 +114,9 @@ public final class Client {
     String link = text(c, "link");
     switch (text(c, "do")) {
       case "connect" -> {
-        String url = "amqp://" + text(c, "host") + ":" + number(c, "port") + "?jms.requestTimeout=30000&jms.sendTimeout=120000&jms.closeTimeout=30000&jms.validatePropertyNames=false";
+        String broker = "amqp://" + text(c, "host") + ":" + number(c, "port");
+        if (flag(c, "failover", false)) broker = "failover:(" + broker + ")";
+        String url = broker + "?jms.requestTimeout=30000&jms.sendTimeout=120000&jms.closeTimeout=30000&jms.validatePropertyNames=false";
         JmsConnectionFactory factory = new JmsConnectionFactory(url);
         Connection connection = text(c, "user") == null ? factory.createConnection() : factory.createConnection(text(c, "user"), text(c, "password"));
         ((JmsConnection) connection).setPrefetchPolicy(wishes);
@@ -119,7 +124,22 @@ public final class Client {
         connection.start();
         connections.put(text(c, "connection"), connection);
       }
-      case "session" -> sessions.put(text(c, "session"), connections.get(text(c, "connection")).createSession(false, INDIVIDUAL_ACKNOWLEDGE));
+      case "session" -> {
+        sessions.put(text(c, "session"), connections.get(text(c, "connection")).createSession(false, INDIVIDUAL_ACKNOWLEDGE));
+        owners.put(text(c, "session"), text(c, "connection"));
+      }
+      case "coordinator" -> { // JMS hides it: in its place the session becomes a transacted one
+        String session = text(c, "session");
+        sessions.get(session).close();
+        sessions.put(session, connections.get(owners.get(session)).createSession(true, Session.SESSION_TRANSACTED));
+        owners.put(link, session);
+      }
+      case "declare" -> owners.put(text(c, "txn"), owners.get(link)); // there always is one
+      case "discharge" -> {
+        Session session = sessions.get(owners.get(text(c, "txn")));
+        if (flag(c, "fail", false)) session.rollback();
+        else session.commit();
+      }
       case "sender" -> {
         Session session = sessions.get(text(c, "session"));
         wishes.settled = "settled".equals(text(c, "settle"));
@@ -132,7 +152,7 @@ public final class Client {
         if (flag(c, "browse", false)) {
           QueueBrowser browser = session.createBrowser(session.createQueue(text(c, "address")));
           browsers.put(link, new Browser(browser, browser.getEnumeration()));
-        } else consumers.put(link, new Consumer(session.createConsumer(session.createQueue(text(c, "address"))), wishes.settled, new ArrayDeque<>(), new ArrayList<>()));
+        } else consumers.put(link, new Consumer(session.createConsumer(session.createQueue(text(c, "address"))), wishes.settled || session.getTransacted(), new ArrayDeque<>(), new ArrayList<>()));
       }
       case "send" -> {
         Producer producer = producers.get(link);
@@ -193,6 +213,7 @@ public final class Client {
         }
         connections.clear();
         sessions.clear();
+        owners.clear();
         producers.clear();
         consumers.clear();
         browsers.clear();

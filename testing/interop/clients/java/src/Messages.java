@@ -91,6 +91,7 @@ final class Messages {
     out.addProperty("sha", sha(body));
     out.addProperty("durable", message.getJMSDeliveryMode() == DeliveryMode.PERSISTENT);
     out.addProperty("count", message.getIntProperty("JMSXDeliveryCount") - 1);
+    out.addProperty("redelivered", message.getJMSRedelivered());
     return out;
   }
 
