@@ -8,6 +8,7 @@ use crate::entry::{Event, State};
 use crate::history::NONE;
 use crate::input::{Deliver, DeliveryKey, Effect, Turn};
 use crate::list::Place;
+use crate::moves::Moving;
 use crate::planted::told;
 use crate::queue::Queue;
 use crate::slot::Flag;
@@ -37,6 +38,10 @@ enum Errands {
     More,
     /// There is more, and it comes first.
     First,
+    /// Consumers have to wait until something is known, which wakes the queue. Whether there is more that need not wait.
+    Unknown {
+        more: bool,
+    },
 }
 
 impl Queue {
@@ -58,6 +63,7 @@ impl Queue {
                 Errands::Done => {}
                 Errands::More => more = true,
                 Errands::First => return true,
+                Errands::Unknown { more } => return more,
             }
         }
         let mut idle = 0;
@@ -93,11 +99,21 @@ impl Queue {
         if !self.end_parts(work, turn, out) {
             return Errands::First;
         }
-        if !self.purge(work, turn, out) || !self.move_on(work, turn, out) || !self.overflow(work, turn, out) {
+        if !self.purge(work, turn, out) {
+            return Errands::First;
+        }
+        let moving = self.move_on(work, turn, out);
+        if moving == Moving::Offering || !self.overflow(work, turn, out) {
             return Errands::First;
         }
         self.errands = self.has_errands();
-        if self.show_browsers(turn, out) { Errands::More } else { Errands::Done }
+        let more = self.show_browsers(turn, out);
+        match moving {
+            Moving::Unknown => Errands::Unknown { more },
+            Moving::Next => Errands::More,
+            _ if more => Errands::More,
+            _ => Errands::Done,
+        }
     }
 
     fn offer(&mut self, index: u32, turn: &mut Turn<'_>, out: &mut Vec<Effect>) -> Offer {

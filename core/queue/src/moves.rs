@@ -1,6 +1,8 @@
 //! An operator's move of ready entries to another queue: one record for both sides each, as for dead letters.
 //!
-//! Must not know: which queue takes them, on which shard. What cannot be taken there is ready here again, in its place.
+//! Must not know: which queue takes them, on which shard. What cannot be taken there is ready here again, in its place: until it is
+//! known what is taken, consumers get nothing, for what comes back must not find that later ones went before it. They have their turn
+//! between one window and the next.
 
 use crate::entry::State;
 use crate::input::{Effect, Turn};
@@ -9,8 +11,21 @@ use crate::relocate::Cause;
 use alloc::vec::Vec;
 use packhorse_model::Sequence;
 
-/// Most entries of one move that are offered and not yet answered.
+/// Most entries of one move that are offered at once.
 const WINDOW: u64 = 256;
+
+/// How far moves came.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Moving {
+    /// As far as they can go, or there are none.
+    Done,
+    /// There is more to be offered, first of all.
+    Offering,
+    /// It is not known yet whether all that was offered is taken. The answers wake the queue.
+    Unknown,
+    /// The next window comes after consumers.
+    Next,
+}
 
 /// A move in progress.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +35,8 @@ pub(crate) struct Mover {
     below: Sequence,
     /// How many more are to be offered.
     left: u64,
+    /// How many of these at once, before consumers have their turn.
+    window: u64,
     /// Offered and not answered.
     under_way: u64,
     moved: u64,
@@ -30,36 +47,47 @@ impl Queue {
     #[cold]
     pub(crate) fn begin_move(&mut self, token: u64, limit: u64, strip_ttl: bool) {
         let left = limit.min(self.counts.of(State::Available));
-        self.moves.push_back(Mover { token, below: self.next, left, under_way: 0, moved: 0, strip_ttl });
+        self.moves.push_back(Mover {
+            token,
+            below: self.next,
+            left,
+            window: left.min(WINDOW),
+            under_way: 0,
+            moved: 0,
+            strip_ttl,
+        });
         self.errands = true;
     }
 
-    /// Goes on with moves as far as `work` goes; false: there is more to be done at once.
-    pub(crate) fn move_on(&mut self, work: &mut u32, turn: &mut Turn<'_>, out: &mut Vec<Effect>) -> bool {
-        while let Some(&Mover { token, below, left, under_way, moved, .. }) = self.moves.front() {
-            if left > 0 && under_way < WINDOW {
-                let oldest = self.oldest_ready().filter(|(_, sequence, _)| *sequence < below);
-                let Some((level, sequence, place)) = oldest else {
-                    self.mover(token).left = 0;
-                    continue;
-                };
-                if *work == 0 {
-                    return false;
+    /// Goes on with moves as far as `work` goes.
+    pub(crate) fn move_on(&mut self, work: &mut u32, turn: &mut Turn<'_>, out: &mut Vec<Effect>) -> Moving {
+        while let Some(&Mover { token, below, left, window, under_way, moved, .. }) = self.moves.front() {
+            let oldest = self.oldest_ready().filter(|(_, sequence, _)| left > 0 && *sequence < below);
+            let Some((level, sequence, place)) = oldest else {
+                if under_way > 0 {
+                    self.mover(token).end();
+                    return Moving::Unknown;
                 }
-                *work -= 1;
-                let mover = self.mover(token);
-                (mover.left, mover.under_way) = (left - 1, under_way + 1);
-                self.divert(level, sequence, place, Cause::Move { token }, turn, out);
+                self.moves.pop_front();
+                out.push(Effect::Moved { token, count: moved });
                 continue;
+            };
+            if window == 0 {
+                if under_way > 0 {
+                    return Moving::Unknown;
+                }
+                self.mover(token).window = left.min(WINDOW);
+                return Moving::Next;
             }
-            if under_way > 0 {
-                // The answers wake it.
-                return true;
+            if *work == 0 {
+                return Moving::Offering;
             }
-            self.moves.pop_front();
-            out.push(Effect::Moved { token, count: moved });
+            *work -= 1;
+            let mover = self.mover(token);
+            (mover.left, mover.window, mover.under_way) = (left - 1, window - 1, under_way + 1);
+            self.divert(level, sequence, place, Cause::Move { token }, turn, out);
         }
-        true
+        Moving::Done
     }
 
     fn mover(&mut self, token: u64) -> &mut Mover {
@@ -77,7 +105,14 @@ impl Queue {
         mover.under_way -= 1;
         mover.moved += u64::from(moved);
         if !moved {
-            mover.left = 0;
+            mover.end();
         }
+    }
+}
+
+impl Mover {
+    /// Nothing more is offered.
+    fn end(&mut self) {
+        (self.left, self.window) = (0, 0);
     }
 }

@@ -33,13 +33,19 @@ impl World {
     // ---- moves ----
 
     pub(crate) fn begin_move(&mut self, a: u32, b: u32) {
-        let token = 1_000 + u64::from(self.ticket as u32) * 1_000 + self.moves.len() as u64;
+        self.asked += 1;
+        let token = self.asked;
         let limit = if b.is_multiple_of(3) { u64::MAX } else { u64::from(a % 5) };
         let left = limit.min(self.ready());
         let ready = self.entries.iter().filter(|(_, e)| e.state == Is::Ready);
         let waiting = ready.map(|(sequence, _)| *sequence).collect();
         self.moves.push_back(Mover { token, below: self.next, left, under_way: 0, moved: 0, waiting });
         self.handle(Input::Move { token, limit, strip_ttl: false });
+    }
+
+    /// Whether something was offered to another queue that may still refuse it.
+    pub(crate) fn move_is_open(&self) -> bool {
+        self.moves.iter().any(|m| m.under_way > 0)
     }
 
     fn mover(&mut self, token: u64) -> &mut Mover {
@@ -106,7 +112,10 @@ impl World {
                     assert!(!overflows || self.must_drop(), "only what is too much is dropped");
                     if let Some(token) = offer.token {
                         let mover = &mut self.moves[moves];
-                        assert!(mover.token == token && mover.left > 0 && sequence < mover.below);
+                        assert!(
+                            mover.token == token && mover.left > 0 && sequence < mover.below,
+                            "{sequence} by {token}: {mover:?}"
+                        );
                         (mover.left, mover.under_way) = (mover.left - 1, mover.under_way + 1);
                     }
                     let entry = self.entries.get_mut(&sequence).unwrap();

@@ -84,6 +84,10 @@ impl World {
             self.flush(u64::MAX / 2);
             // Second arguments that read every body: no damage on the way out.
             self.load_answer(0, 16 + 3);
+            // Consumers wait for what other queues say of a move: they take it, and refuse it, by turns.
+            while self.move_is_open() {
+                self.relocation_answer(0, round % 2 * 2);
+            }
             self.dispatch(1000);
             self.end_turn();
             self.check();

@@ -35,6 +35,7 @@ impl World {
             limits,
             jammed: false,
             moves: VecDeque::new(),
+            asked: 0,
             fresh: BTreeSet::new(),
             browsers: BTreeMap::new(),
             parts: BTreeMap::new(),

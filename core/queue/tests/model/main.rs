@@ -171,6 +171,8 @@ struct World {
     /// The dead-letter queue took nothing the last time.
     jammed: bool,
     moves: VecDeque<Mover>,
+    /// Moves that were asked for.
+    asked: u64,
     /// Offers of this dispatch for what nobody held.
     fresh: BTreeSet<DeliveryKey>,
     browsers: BTreeMap<u64, Browser>,
