@@ -183,9 +183,9 @@ impl Broker {
         let mut stream = TcpStream::connect(self.http()).expect("HTTP is served");
         stream.set_read_timeout(Some(PATIENCE)).expect("not zero");
         let length = body.len();
-        let head =
-            format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}");
-        write!(stream, "{head}\r\n\r\n{body}").expect("written");
+        let kind = if body.starts_with('{') { "application/json" } else { "text/plain" };
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close");
+        write!(stream, "{head}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n{body}").expect("written");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap_or_else(|e| panic!("{method} {path}: {e}\n{}", self.log_tail()));
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));

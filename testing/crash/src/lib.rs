@@ -19,6 +19,7 @@ mod random;
 mod reader;
 mod segments;
 mod short;
+pub mod transact;
 mod wire;
 
 pub use books::{Books, Receipt};

@@ -1,6 +1,6 @@
 //! A well-behaved client over a blocking socket: core's client with reads that end after a time.
 
-use packhorse_client_core::{Client, Event, Failure, Input, Login, Options, SessionId};
+use packhorse_client_core::{Client, Event, Failure, Input, Login, OpenFrame, Options, SessionId};
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -39,11 +39,20 @@ pub struct Wire {
 impl Wire {
     /// Connects as this container, logs in and begins a session.
     pub fn open(to: SocketAddr, container: &str) -> Result<(Wire, SessionId), Broken> {
+        let options = Options { container_id: container.into(), login: Login::Anonymous, ..Options::default() };
+        Wire::open_with(to, options, |_| {})
+    }
+
+    /// As [`Wire::open`], with every option as given; the broker's `open` is shown to `opened`.
+    pub fn open_with(
+        to: SocketAddr,
+        options: Options,
+        mut opened: impl FnMut(&OpenFrame<'_>),
+    ) -> Result<(Wire, SessionId), Broken> {
         let socket = TcpStream::connect(to).map_err(lost)?;
         socket.set_nodelay(true).map_err(lost)?;
         // A broker that is full does not read; then writing must not hang either.
         socket.set_write_timeout(Some(PATIENCE)).map_err(lost)?;
-        let options = Options { container_id: container.into(), login: Login::Anonymous, ..Options::default() };
         let client = Client::new(options, 0);
         let mut wire = Wire { client, socket, held: Vec::new(), buffer: vec![0; READ_BYTES], start: Instant::now() };
         let mut open = false;
@@ -52,7 +61,10 @@ impl Wire {
                 return Err(Broken::Lost("no open after a minute".into()));
             }
             wire.turn(Duration::from_secs(1), |_, event| {
-                open |= matches!(event, Event::Opened(_));
+                if let Event::Opened(frame) = event {
+                    open = true;
+                    opened(&frame);
+                }
                 Ok(())
             })?;
         }

@@ -49,6 +49,12 @@ impl<S: Store> Machine for WatchedMachine<S> {
         if self.seen.stored.take() {
             pass("entry.enqueue.after_visible_before_confirm");
         }
+        if self.seen.committed.take() {
+            pass("tx.commit.after_sync_before_reply");
+        }
+        if self.seen.decided.take() {
+            pass("xa.decide.after_apply_before_reply");
+        }
     }
 
     fn next_deadline(&self) -> Option<u64> {

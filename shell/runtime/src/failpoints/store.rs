@@ -14,6 +14,10 @@ pub(crate) struct Kinds {
     acknowledge: bool,
     redeliver: bool,
     relocate: bool,
+    commit: bool,
+    prepare: bool,
+    decide: bool,
+    heuristic: bool,
 }
 
 impl Kinds {
@@ -25,10 +29,58 @@ impl Kinds {
                 Op::Acknowledge { .. } => kinds.acknowledge = true,
                 Op::Redeliver { .. } => kinds.redeliver = true,
                 Op::Relocate { .. } => kinds.relocate = true,
+                Op::Commit(_) => kinds.commit = true,
+                Op::Prepare(_) => kinds.prepare = true,
+                Op::Decide(_) => kinds.decide = true,
+                Op::Heuristic(_) => kinds.heuristic = true,
                 _ => {}
             }
         }
         kinds
+    }
+
+    fn add(&mut self, other: Kinds) {
+        self.enqueue |= other.enqueue;
+        self.acknowledge |= other.acknowledge;
+        self.redeliver |= other.redeliver;
+        self.relocate |= other.relocate;
+        self.commit |= other.commit;
+        self.prepare |= other.prepare;
+        self.decide |= other.decide;
+        self.heuristic |= other.heuristic;
+    }
+
+    /// They are about to be handed over.
+    fn before(self) {
+        for (there, point) in [
+            (self.enqueue, "entry.enqueue.before_sync"),
+            (self.acknowledge, "entry.ack.before_sync"),
+            (self.relocate, "entry.relocate.before_sync"),
+            (self.commit, "tx.commit.before_sync"),
+            (self.prepare, "xa.prepare.before_sync"),
+            (self.decide, "xa.decide.before_sync"),
+        ] {
+            if there {
+                pass(point);
+            }
+        }
+    }
+
+    /// They are durable, and the shard is not told yet.
+    fn after(self) {
+        for (there, point) in [
+            (self.enqueue, "entry.enqueue.after_sync_before_visible"),
+            (self.acknowledge, "entry.ack.after_sync_before_reply"),
+            (self.relocate, "entry.relocate.after_sync"),
+            (self.commit, "tx.commit.after_sync_before_apply"),
+            (self.prepare, "xa.prepare.after_sync_before_reply"),
+            (self.decide, "xa.decide.after_sync_before_apply"),
+            (self.heuristic, "xa.heuristic.after_sync"),
+        ] {
+            if there {
+                pass(point);
+            }
+        }
     }
 }
 
@@ -39,6 +91,10 @@ pub(crate) struct Seen {
     pub(crate) stored: Rc<Cell<bool>>,
     /// Messages came back.
     pub(crate) returned: Rc<Cell<bool>>,
+    /// Commits in one phase became durable.
+    pub(crate) committed: Rc<Cell<bool>>,
+    /// Decisions of branches became durable.
+    pub(crate) decided: Rc<Cell<bool>>,
 }
 
 /// See the module.
@@ -64,15 +120,7 @@ impl<S: Store> Store for WatchedStore<S> {
 
     fn submit(&mut self, batch: Batch) -> Ticket {
         let kinds = Kinds::of(&batch);
-        if kinds.enqueue {
-            pass("entry.enqueue.before_sync");
-        }
-        if kinds.acknowledge {
-            pass("entry.ack.before_sync");
-        }
-        if kinds.relocate {
-            pass("entry.relocate.before_sync");
-        }
+        kinds.before();
         let ticket = self.inner.submit(batch);
         if kinds.redeliver {
             self.seen.returned.set(true);
@@ -103,20 +151,18 @@ impl<S: Store> Store for WatchedStore<S> {
                 while let Some((ticket, kinds)) = self.flying.front()
                     && *ticket <= up_to
                 {
-                    durable.enqueue |= kinds.enqueue;
-                    durable.acknowledge |= kinds.acknowledge;
-                    durable.relocate |= kinds.relocate;
+                    durable.add(*kinds);
                     self.flying.pop_front();
                 }
-                if durable.enqueue {
-                    pass("entry.enqueue.after_sync_before_visible");
-                    self.seen.stored.set(true);
-                }
-                if durable.acknowledge {
-                    pass("entry.ack.after_sync_before_reply");
-                }
-                if durable.relocate {
-                    pass("entry.relocate.after_sync");
+                durable.after();
+                for (there, seen) in [
+                    (durable.enqueue, &self.seen.stored),
+                    (durable.commit, &self.seen.committed),
+                    (durable.decide, &self.seen.decided),
+                ] {
+                    if there {
+                        seen.set(true);
+                    }
                 }
             }
             out.push(event);

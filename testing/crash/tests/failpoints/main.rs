@@ -2,6 +2,8 @@
 //! a failpoint (`shell/runtime/src/failpoints`). Runs with the feature `failpoints` of this package, against a broker that was
 //! built with the feature of the same name; the step `planted` of the test command builds both.
 
+mod transactions;
+
 use packhorse_client_core::{Event, Misuse, ReceiverOptions, Verdict};
 use packhorse_crash::{Books, Broken, Broker, Consumer, Ended, Producer, Segments, Wire, serve};
 use serde_json::Value;

@@ -1,0 +1,11 @@
+//! Transactions over the wire: a client that does one thing at a time and waits for its answer, and what it heard of its branches.
+
+mod bench;
+mod ledger;
+mod manager;
+
+pub use bench::{Bench, QUEUE, X, fill, prepared, worked};
+pub use ledger::{Heard, Ledger};
+pub use manager::{Answer, Got, Manager};
+pub use packhorse_client_core::Commits;
+pub use packhorse_client_core::transaction::{TxOutcome, flags};
