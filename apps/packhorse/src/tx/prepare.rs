@@ -140,9 +140,6 @@ impl Said {
         self.txn = Some(txn.to_vec());
         self.wait(wire, &format!("message of {address}"), |said| said.done)?;
         self.txn = None;
-        // Settlements are gathered; this one must not come behind the end of the branch.
-        let now_ms = wire.now_ms();
-        wire.client.flush(now_ms);
         Ok(())
     }
 
