@@ -10,6 +10,7 @@ use super::claims::Claims;
 use super::messages::{Answer, End, Fate, NONE, Place, Receipt, Sent};
 use super::operators::Reached;
 use super::record::Record;
+use super::transactions::Transaction;
 use crate::event::MessageId;
 use crate::report::{Evidence, Invariant, Report, Totals, Violation};
 
@@ -379,9 +380,7 @@ impl Judge<'_, '_> {
             let again = again.map(|again| (again.at, again.place));
             let fate = self.case.fates.last().map(|fate| (fate.at, fate.place));
             let Some((at, place)) = again.or(fate) else { continue };
-            // By force an operator rolls back a queue's part of a branch.
-            let latest = at.saturating_add(self.slack());
-            if transaction.xid.is_some() && self.record.operations.emptied(first.queue, latest) {
+            if self.forced(transaction, (first.queue, first.end_at), at) {
                 continue;
             }
             atomic.back(first.tx, Sign::new(self.case, at, [("acknowledged", first.end_place), ("again", place)]));
@@ -398,22 +397,31 @@ impl Judge<'_, '_> {
         wrong
     }
 
+    /// Whether an operator may have rolled back by force what a branch did in a queue at some time, by `at` and before it was over.
+    fn forced(&self, transaction: &Transaction, (queue, since): (u32, u64), at: u64) -> bool {
+        let slack = self.slack();
+        let mut emptied = self.record.operations.emptied(queue, since.saturating_sub(slack), at.saturating_add(slack));
+        transaction.xid.is_some() && emptied.any(|one| !transaction.over(one.at.saturating_sub(slack)))
+    }
+
     /// For I7: a branch that is in doubt has it, and its queue was said to be empty.
     fn drained_in_doubt(&self, atomic: &mut Atomic) {
         let Case { sent, receipts, .. } = self.case;
-        let acknowledged = receipts.iter().map(|receipt| (receipt.tx, receipt.queue, receipt.end_place));
-        for (tx, queue, place) in std::iter::once((sent.tx, sent.queue, sent.place)).chain(acknowledged) {
+        let acknowledged = receipts.iter().map(|one| (one.tx, (one.queue, one.end_at), one.end_place));
+        for (tx, part, place) in std::iter::once((sent.tx, (sent.queue, sent.at), sent.place)).chain(acknowledged) {
+            let queue = part.0;
             let Some(transaction) = self.record.transactions.get(tx).filter(|one| one.prepared.is_some()) else {
                 continue;
             };
             let volatile =
                 !sent.persistent && self.record.ended_between(self.record.queues.get(queue).broker, sent.at, u64::MAX);
             let excused = volatile || sent.damaged || sent.ttl || sent.answer == Answer::Refused;
-            if excused || self.record.operations.touched(queue) {
+            if excused {
                 continue;
             }
-            let drained = &self.record.queues.get(queue).drained;
-            if let Some((_, empty)) = drained.iter().find(|(at, _)| transaction.in_doubt(*at, self.slack())) {
+            let mut drained = self.record.queues.get(queue).drained.iter();
+            let wrong = |at: u64| transaction.in_doubt(at, self.slack()) && !self.forced(transaction, part, at);
+            if let Some((_, empty)) = drained.find(|(at, _)| wrong(*at)) {
                 let prepared = transaction.prepared.map_or(Place::default(), |(_, place)| place);
                 let events = [("in the branch", place), ("prepared", prepared), ("seen empty", *empty)];
                 let what = "a branch that is in doubt has it, and the queue is empty";

@@ -177,9 +177,10 @@ impl Operations {
         self.all.iter().any(|one| one.queue == queue || one.what == What::Move(queue))
     }
 
-    /// Whether somebody may have emptied or deleted this queue by `at`: by force, with what is in doubt there.
-    pub(crate) fn emptied(&self, queue: u32, at: u64) -> bool {
-        self.all.iter().any(|one| one.queue == queue && !matches!(one.what, What::Move(_)) && one.at <= at)
+    /// Purges and deletes of this queue that can have been carried out between two times: by force, with what is in doubt there.
+    pub(crate) fn emptied(&self, queue: u32, from: u64, until: u64) -> impl Iterator<Item = &Operation> {
+        let here = self.all.iter().filter(move |one| one.queue == queue && !matches!(one.what, What::Move(_)));
+        here.filter(move |one| one.at <= until && one.until >= from)
     }
 
     /// Messages that purges certainly took out of a queue between two times; there may be more.

@@ -11,7 +11,7 @@ use super::operators::What;
 use super::record::Record;
 use super::transactions::{Asked, List, Transaction, Wish, code};
 use crate::report::{Invariant, Report, Violation};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Judges all lists, and all answers to verbs.
 pub(super) fn judge(record: &Record, report: &mut Report) {
@@ -47,11 +47,11 @@ pub(super) fn judge(record: &Record, report: &mut Report) {
             }
         }
     }
-    // By force a queue is deleted or emptied with its part of a branch, which then ends in its own way.
-    let forced = record.operations.all.iter().any(|operation| matches!(operation.what, What::Delete | What::Purge));
-    for branch in branches() {
+    let parts = parts(record);
+    for (index, branch) in record.transactions.all.iter().enumerate().filter(|(_, one)| one.xid.is_some()) {
+        let parts = parts.get(&(index as u32));
         for asked in &branch.asked {
-            if let Some(what) = wrongly_answered(record, branch, asked, forced) {
+            if let Some(what) = wrongly_answered(record, branch, asked, parts) {
                 let answered = asked.answer.map_or(Place::default(), |(_, place, _)| place);
                 tell(
                     record,
@@ -64,6 +64,27 @@ pub(super) fn judge(record: &Record, report: &mut Report) {
             }
         }
     }
+}
+
+/// What each branch did in each queue, since when.
+type Parts = BTreeMap<u32, u64>;
+
+/// The parts of each branch, by its index; none if nothing was emptied, for then nobody asks.
+fn parts(record: &Record) -> BTreeMap<u32, Parts> {
+    let mut all: BTreeMap<u32, Parts> = BTreeMap::new();
+    if record.operations.all.iter().all(|operation| matches!(operation.what, What::Move(_))) {
+        return all;
+    }
+    let sent = record.messages.producers.iter().flat_map(|producer| &producer.sent);
+    let sent = sent.map(|sent| (sent.tx, sent.queue, sent.at));
+    let acknowledged = record.messages.receipts.iter().map(|one| (one.tx, one.queue, one.end_at));
+    for (tx, queue, at) in sent.chain(acknowledged) {
+        if record.transactions.get(tx).is_some_and(|transaction| transaction.xid.is_some()) {
+            let since = all.entry(tx).or_default().entry(queue).or_insert(at);
+            *since = at.min(*since);
+        }
+    }
+    all
 }
 
 /// Why a branch cannot be in this list, if that is so.
@@ -83,8 +104,7 @@ fn wrongly_listed(record: &Record, branch: &Transaction, list: &List) -> Option<
         }
         _ => false,
     };
-    let decided =
-        |asked: &Asked| matches!(asked.wish, Wish::Decide { .. }) && (asked.may_commit() || asked.may_roll_back());
+    let decided = |asked: &Asked| asked.may_decide_for_others() && asked.at <= latest;
     let operated =
         branch.asked.iter().any(decided) && !branch.asked.iter().any(|asked| asked.wish == Wish::Forget && over(asked));
     (branch.asked.iter().any(over) && !operated).then_some("recover listed it, and it was over")
@@ -107,7 +127,12 @@ fn must_be_listed(record: &Record, branch: &Transaction, list: &List) -> bool {
 }
 
 /// Why a branch that is in doubt cannot be answered like this, if that is so.
-fn wrongly_answered(record: &Record, branch: &Transaction, asked: &Asked, forced: bool) -> Option<&'static str> {
+fn wrongly_answered(
+    record: &Record,
+    branch: &Transaction,
+    asked: &Asked,
+    parts: Option<&Parts>,
+) -> Option<&'static str> {
     let slack = record.options.slack_ns;
     let (at, _, code) = asked.answer?;
     if !matches!(asked.wish, Wish::Prepare | Wish::Commit | Wish::Rollback) {
@@ -115,11 +140,14 @@ fn wrongly_answered(record: &Record, branch: &Transaction, asked: &Asked, forced
     }
     let latest = at.saturating_add(slack);
     let others = || branch.asked.iter().filter(|other| other.place != asked.place && other.at <= latest);
-    let operated = || {
-        forced
-            || others()
-                .any(|other| matches!(other.wish, Wish::Decide { .. }) && (other.may_commit() || other.may_roll_back()))
+    // By force a queue is deleted or emptied with its part of a branch, which then ends in its own way.
+    let forced = || {
+        let mut parts = parts.into_iter().flatten();
+        parts.any(|(queue, since)| {
+            record.operations.emptied(*queue, since.saturating_sub(slack), latest).next().is_some()
+        })
     };
+    let operated = || forced() || others().any(Asked::may_decide_for_others);
     let prepared = branch.prepared.is_some_and(|(since, place)| {
         place != asked.answer.map_or(Place::default(), |(_, place, _)| place) && since.saturating_add(slack) <= asked.at
     });
@@ -129,11 +157,11 @@ fn wrongly_answered(record: &Record, branch: &Transaction, asked: &Asked, forced
         }
         code::NOT_THERE if prepared => {
             let decided = others().any(|other| other.may_commit() || other.may_roll_back() || other.may_forget());
-            (!decided && !forced).then_some("it was prepared, nobody has decided it, and the broker does not know it")
+            (!decided && !forced()).then_some("it was prepared, nobody has decided it, and the broker does not know it")
         }
         code if code::rolled_back(code) && prepared && asked.wish != Wish::Rollback => {
             let decided = others().any(Asked::may_roll_back);
-            (!decided && !forced).then_some("it was prepared, nobody rolled it back, and it is rolled back")
+            (!decided && !forced()).then_some("it was prepared, nobody rolled it back, and it is rolled back")
         }
         _ => None,
     }

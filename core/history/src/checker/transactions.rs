@@ -89,6 +89,11 @@ impl Asked {
         }
     }
 
+    /// Whether it may be an operator's decision, whatever the branch's manager wants.
+    pub(crate) fn may_decide_for_others(&self) -> bool {
+        matches!(self.wish, Wish::Decide { .. }) && (self.may_commit() || self.may_roll_back())
+    }
+
     /// Whether it may be why nobody knows the branch any more.
     pub(crate) fn may_forget(&self) -> bool {
         self.wish == Wish::Forget && self.answer.is_none_or(|(_, _, code)| code == code::OK)

@@ -20,6 +20,12 @@ fn list(story: Story, ms: u64, xids: &'static str) -> Story {
     story.at(ms, 2, recover()).at(ms + 5, 2, listed(xids))
 }
 
+/// An operator empties a queue, or deletes it.
+fn emptied(story: Story, (ms, process): (u64, usize), queue: &'static str, deletes: bool) -> Story {
+    let purge = |messages| Event::Purge { operation: 1, queue, deletes, messages };
+    story.at(ms, process, purge(None)).at(ms + 1, process, purge(Some(0)))
+}
+
 fn decided(story: Story, ms: u64, commit: bool) -> Story {
     let decide = |code| Event::Decide { xid: B, commit, code };
     story.at(ms, 0, decide(None)).at(ms + 2, 0, decide(Some(0)))
@@ -82,6 +88,9 @@ mod recover {
             let done = || decided(prepared(), 30, commit);
             assert_eq!(list(done(), 50, B).broken(), NOTHING);
             assert_eq!(list(done(), 50, "").broken(), [("I7", 1)]);
+            let later = list(asked(prepared(), 30, XaVerb::Commit, 0), 50, B);
+            let decide = Event::Decide { xid: B, commit, code: None };
+            assert_eq!(later.at(70, 0, decide).broken(), [("I7", 1)], "he came when it was over");
             let forgotten = || asked(done(), 40, XaVerb::Forget, 0);
             assert_eq!(list(forgotten(), 50, "").broken(), NOTHING);
             assert_eq!(list(forgotten(), 50, B).broken(), [("I7", 1)]);
@@ -138,6 +147,20 @@ mod verbs {
         assert_eq!(asked(decided(prepared(), 25, true), 30, XaVerb::Rollback, 7).broken(), NOTHING);
         assert_eq!(asked(decided(prepared(), 25, false), 30, XaVerb::Commit, 6).broken(), NOTHING);
     }
+
+    #[test]
+    fn an_operator_who_empties_a_queue_of_its_own_decides_otherwise() {
+        for code in [-4, 5, 6, 106] {
+            let broken = |when, queue| {
+                let story = emptied(prepared(), when, queue, true);
+                asked(story, 30, XaVerb::Commit, code).broken()
+            };
+            assert_eq!(broken((25, 0), QUEUE), NOTHING, "{code}");
+            assert_eq!(broken((25, 0), "other"), [("I7", 1)], "{code}: nothing of it was there");
+            assert_eq!(broken((5, 2), QUEUE), [("I7", 1)], "{code}: before anything of it was there");
+            assert_eq!(broken((50, 0), QUEUE), [("I7", 1)], "{code}: he came later");
+        }
+    }
 }
 
 mod messages {
@@ -191,20 +214,30 @@ mod messages {
         let mixed =
             asked(prepared(), 30, XaVerb::Commit, 5).at(29, 0, Event::Decide { xid: B, commit: false, code: None });
         assert_eq!(mixed.at(40, 2, recv(1, 2, 0)).at(41, 2, recv(0, 2, 1)).broken(), NOTHING, "both, he was told");
-        let purge = |messages| Event::Purge { operation: 1, queue: "other", deletes: true, messages };
-        let forced = asked(prepared().at(25, 0, purge(None)).at(26, 0, purge(Some(1))), 30, XaVerb::Commit, 5);
+        let forced = asked(emptied(prepared(), (25, 0), QUEUE, true), 30, XaVerb::Commit, 5);
         assert_eq!(forced.at(40, 2, recv(1, 2, 0)).broken(), NOTHING, "a queue had gone with its part of the branch");
     }
 
     #[test]
     fn an_operator_who_empties_a_queue_by_force_gives_back_what_was_acknowledged_there() {
-        let purge = |queue, ms| {
-            let purge = |messages| Event::Purge { operation: 1, queue, deletes: false, messages };
-            prepared().at(ms, 0, purge(None)).at(ms + 1, 0, purge(Some(0))).at(40, 2, recv(0, 2, 1)).broken()
-        };
-        assert_eq!(purge(QUEUE, 30), NOTHING);
-        assert_eq!(purge("other", 30), [("I7", 1)]);
-        assert_eq!(purge(QUEUE, 50), [("I7", 1)], "he came later");
+        let purge = |queue, when| emptied(prepared(), when, queue, false).at(40, 2, recv(0, 2, 1)).broken();
+        assert_eq!(purge(QUEUE, (30, 0)), NOTHING);
+        assert_eq!(purge("other", (30, 0)), [("I7", 1)]);
+        assert_eq!(purge(QUEUE, (50, 0)), [("I7", 1)], "he came later");
+        assert_eq!(purge(QUEUE, (5, 2)), [("I7", 1)], "before it was acknowledged");
+        let over = emptied(asked(prepared(), 30, XaVerb::Commit, 0), (37, 0), QUEUE, false);
+        assert_eq!(over.at(40, 2, recv(0, 2, 1)).broken(), [("I3", 1)], "he came when it was over");
+    }
+
+    #[test]
+    fn an_operator_who_empties_a_queue_by_force_leaves_nothing_in_doubt_there() {
+        let drained = |queue, when| emptied(prepared(), when, queue, false).at(40, 2, drained()).broken();
+        assert_eq!(drained(QUEUE, (30, 0)), NOTHING);
+        assert_eq!(drained("other", (30, 0)), [("I7", 2)]);
+        assert_eq!(drained(QUEUE, (5, 2)), [("I7", 2)], "before anything was there");
+        let moved = |messages| Event::Move { operation: 1, queue: QUEUE, target: "other", messages };
+        let story = prepared().at(30, 0, moved(None)).at(31, 0, moved(Some(0)));
+        assert_eq!(story.at(40, 2, super::drained()).broken(), [("I7", 2)], "what is in doubt is not moved");
     }
 
     #[test]
