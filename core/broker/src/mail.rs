@@ -223,6 +223,8 @@ pub(crate) enum Body {
     Gather { txn: TxnId, queue: QueueId, operations: u64, purpose: Purpose },
     /// From the home to a queue: it is decided.
     Apply { txn: TxnId, queue: QueueId, operations: u64, resolution: Resolution },
+    /// From the home to a queue: so many operations that come there were refused.
+    DropRefused { txn: TxnId, queue: QueueId, operations: u64 },
     /// To shard 0: an operator's command about this queue, in which these transactions are prepared.
     InDoubt { id: u64, queue: QueueId, txns: Vec<TxnId>, command: Command },
     /// To a connection of the receiver.

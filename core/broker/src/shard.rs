@@ -240,6 +240,7 @@ impl<S: Store> Shard<S> {
             Body::Apply { txn, queue, operations, resolution } => {
                 self.queues.on_apply(txn, queue, operations, resolution);
             }
+            Body::DropRefused { txn, queue, operations } => self.queues.on_drop_refused(txn, queue, operations),
             Body::InDoubt { id, queue, txns, command } => self.queues.on_in_doubt(id, queue, &txns, command),
             Body::TxnAnswer(answer) => self.queues.txn_answers.push(answer),
             Body::Session(input) => self.queues.tell_sessions(*input),

@@ -165,11 +165,7 @@ impl Queues {
             work.sent = true;
             let last = self.transactions.works.last_mut();
             match last.filter(|last| (last.txn, last.control, last.queue) == (work.txn, work.control, work.queue)) {
-                Some(last) => {
-                    last.part.adds += work.part.adds;
-                    last.part.removes += work.part.removes;
-                    last.part.bytes += work.part.bytes;
-                }
+                Some(last) => last.part += work.part,
                 None => self.transactions.works.push(work),
             }
             return Ok(());
@@ -217,6 +213,8 @@ impl Queues {
         if home == self.shard {
             self.home(input);
         } else {
+            // Else a queue's answer could be there before the home knows of work that the queue has.
+            self.tell_works();
             self.mail(home, Body::Home(Box::new(input)));
         }
     }
@@ -308,6 +306,14 @@ impl Queues {
                         self.on_apply(txn, queue, operations, resolution);
                     } else {
                         self.mail(owner, Body::Apply { txn, queue, operations, resolution });
+                    }
+                }
+                Effect::Drop { txn, queue, operations } => {
+                    let owner = queue.owner(self.config.shards);
+                    if owner == self.shard {
+                        self.on_drop_refused(txn, queue, operations);
+                    } else {
+                        self.mail(owner, Body::DropRefused { txn, queue, operations });
                     }
                 }
                 Effect::Admit { txn, session, counter } => {

@@ -221,6 +221,14 @@ pub enum Input<'a> {
         /// those with bodies of persistent messages, with [`Resolution::Commit`] of all that are left; none for a rollback.
         buffers: &'a [u64],
     },
+    /// The home of a transaction has refused so many operations, which have come here or will. A part that is not closed is made of such
+    /// operations only, and is rolled back; a closed one stays as it is. Answer: [`Answer::Settled`]: whether a part was rolled back.
+    DropRefused {
+        /// The transaction.
+        txn: TxnId,
+        /// How many.
+        operations: u64,
+    },
     /// An operation of a branch in doubt from before this start, after all entries.
     RecoveredOp(Box<RecoveredOp>),
     /// The queue is deleted, with all its entries. The caller drops the value afterwards.

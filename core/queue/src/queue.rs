@@ -201,6 +201,9 @@ impl Queue {
             Input::Apply { txn, operations, resolution, buffers } => {
                 self.apply(txn, operations, resolution, buffers, turn);
             }
+            Input::DropRefused { txn, operations } => {
+                return Answer::Settled(self.drop_refused(txn, operations, turn));
+            }
             Input::RecoveredOp(op) => self.recovered_op(*op, turn),
             Input::Delete => {
                 self.discard_files(out);

@@ -43,8 +43,8 @@ pub(crate) struct Transactions {
     pub(crate) parts: BTreeMap<TxnId, Part>,
     /// Decided, and to be carried out in this order.
     pub(crate) ending: VecDeque<Ending>,
-    /// Of transactions that were rolled back: the operations that rollbacks named, less those that came. So many are to be dropped when
-    /// they come; below zero, they came before the rollback that names them.
+    /// Operations that rollbacks and refusals named, less those of them that came. So many are to be dropped when they come; below zero,
+    /// they came before they were named. A transaction that is here has no part, or a closed one: nothing else comes of it.
     dead: BTreeMap<TxnId, i64>,
     /// What parts wait for.
     waits: BTreeSet<(Ticket, TxnId)>,
@@ -61,16 +61,18 @@ impl Transactions {
 
     /// The part for an operation that has come; `None`: it is to be dropped.
     fn open(&mut self, txn: TxnId) -> Option<&mut Part> {
-        if self.dead.contains_key(&txn) {
+        if self.dead.contains_key(&txn) || self.is_closed(txn) {
             self.owe(txn, -1);
             return None;
         }
         let part = self.parts.entry(txn).or_default();
-        if part.closed {
-            return None;
-        }
         part.came += 1;
         Some(part)
+    }
+
+    /// Whether it has a part that takes no operations any more.
+    fn is_closed(&self, txn: TxnId) -> bool {
+        self.parts.get(&txn).is_some_and(|part| part.closed)
     }
 
     /// So many more are to be dropped when they come.
@@ -244,7 +246,8 @@ impl Queue {
         }
         let part = transactions.parts.remove(&txn);
         if resolution == Resolution::Rollback {
-            let came = part.as_ref().map_or(0, |part| if part.closed { operations } else { part.came });
+            // What is prepared is whole; of one from before this start nothing came.
+            let came = part.as_ref().map_or(0, |part| if part.prepared { operations } else { part.came });
             transactions.owe(txn, operations as i64 - came as i64);
         }
         let Some(mut part) = part else { return };
@@ -259,6 +262,18 @@ impl Queue {
         }
         transactions.ending.push_back(Ending::new(part, resolution == Resolution::Commit));
         self.errands = true;
+    }
+
+    /// Whether a part was rolled back.
+    #[cold]
+    pub(crate) fn drop_refused(&mut self, txn: TxnId, operations: u64, turn: &mut Turn<'_>) -> bool {
+        if self.transactions.is_closed(txn) {
+            self.transactions.owe(txn, operations as i64);
+            return false;
+        }
+        let was_there = self.transactions.parts.contains_key(&txn);
+        self.apply(txn, operations, Resolution::Rollback, &[], turn);
+        was_there
     }
 
     /// Something of a branch in doubt from before this start.

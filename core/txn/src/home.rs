@@ -12,7 +12,7 @@ use crate::memory::Memory;
 use crate::parts::Parts;
 use crate::state::{State, Verb};
 use crate::{
-    Audit, Cause, Config, Control, Effect, Heuristic, Input, Limit, LostPart, NoWork, Recovered, RecoveredBranch,
+    Audit, Cause, Config, Control, Effect, Heuristic, Input, Limit, LostPart, NoWork, Part, Recovered, RecoveredBranch,
     Refusal, Reply, ReplyTo, Resolution, Start, Turn, Work,
 };
 use alloc::boxed::Box;
@@ -262,10 +262,7 @@ impl<P> Home<P> {
                 State::Associated => {
                     let (value, wanted) = (self.config.staged_bytes_max, txn.staged_bytes.saturating_add(part.bytes));
                     if wanted <= value {
-                        let sum = txn.parts.entry(queue).or_default();
-                        sum.adds += part.adds;
-                        sum.removes += part.removes;
-                        sum.bytes += part.bytes;
+                        *txn.parts.entry(queue).or_default() += part;
                         txn.staged_bytes = wanted;
                         return;
                     }
@@ -279,20 +276,27 @@ impl<P> Home<P> {
             _ => NoWork::Unknown,
         };
         if sent {
-            out.push(Effect::Apply { txn: id, queue, operations: part.operations(), resolution: Resolution::Rollback });
+            self.refuse_sent(id, queue, part, out);
         }
         out.push(Effect::Refused { control, txn: id, why });
     }
 
+    /// Work that was refused comes to its queue all the same. A queue counts operations and cannot tell these from those that were taken,
+    /// so where more may be on their way there, or be waited for, the transaction ends with them: counted in, it can only be undone.
+    fn refuse_sent(&mut self, id: TxnId, queue: QueueId, part: Part, out: &mut Vec<Effect<P>>) {
+        match self.txns.get_mut(&id).filter(|txn| txn.is_undecided()) {
+            Some(txn) => {
+                *txn.parts.entry(queue).or_default() += part;
+                let cause = *txn.cause.get_or_insert(Cause::OperationFailed);
+                self.doom(id, cause, out);
+            }
+            None => out.push(Effect::Drop { txn: id, queue, operations: part.operations() }),
+        }
+    }
+
     /// Something in it failed. What has promised its part cannot fail any more.
     fn poison(&mut self, id: TxnId, cause: Cause) {
-        let Some(txn) = self.txns.get_mut(&id) else { return };
-        let undecided = match txn.state {
-            State::Associated | State::Suspended | State::Idle => true,
-            State::Preparing | State::Committing => txn.going.as_ref().is_some_and(|going| !going.written),
-            _ => false,
-        };
-        if undecided {
+        if let Some(txn) = self.txns.get_mut(&id).filter(|txn| txn.is_undecided()) {
             txn.cause.get_or_insert(cause);
         }
     }
@@ -441,6 +445,15 @@ impl<P> Txn<P> {
             volatile: 0,
             recovered: false,
             decided: None,
+        }
+    }
+
+    /// Whether it may still come out either way: no record is written that says how.
+    fn is_undecided(&self) -> bool {
+        match self.state {
+            State::Starting | State::Associated | State::Suspended | State::Idle => true,
+            State::Preparing | State::Committing => self.going.as_ref().is_some_and(|going| !going.written),
+            _ => false,
         }
     }
 }

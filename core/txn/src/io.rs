@@ -456,6 +456,16 @@ pub enum Effect<P> {
         /// What.
         resolution: Resolution,
     },
+    /// Tell the queue that so many operations were refused that come there all the same. What the transaction has there and was not handed
+    /// over is made of such operations only, and goes; a part that was handed over stays as it is.
+    Drop {
+        /// The transaction.
+        txn: TxnId,
+        /// The queue.
+        queue: QueueId,
+        /// How many.
+        operations: u64,
+    },
     /// An operator's decision is durable: for the log.
     Audit(Box<Audit>),
     /// A branch was committed of which this many operations were lost by a crash: for the log.

@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use core::ops::AddAssign;
 use packhorse_model::QueueId;
 
 /// The work of a transaction in one queue.
@@ -20,6 +21,14 @@ impl Part {
     #[must_use]
     pub fn operations(self) -> u64 {
         self.adds + self.removes
+    }
+}
+
+impl AddAssign for Part {
+    fn add_assign(&mut self, more: Part) {
+        self.adds += more.adds;
+        self.removes += more.removes;
+        self.bytes += more.bytes;
     }
 }
 

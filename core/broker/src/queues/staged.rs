@@ -170,6 +170,15 @@ impl Queues {
         }
     }
 
+    /// Operations that the home of a transaction has refused have come, or will.
+    #[cold]
+    pub(crate) fn on_drop_refused(&mut self, txn: TxnId, id: QueueId, operations: u64) {
+        let Some(slot) = self.slot(id) else { return };
+        if self.tell(slot, queue::Input::DropRefused { txn, operations }).settled() {
+            self.staged.take(id, txn, &mut self.ring);
+        }
+    }
+
     /// An operation of a branch in doubt from before this start.
     pub(crate) fn recovered_op(&mut self, op: Box<packhorse_store::RecoveredOp>) {
         let Some(slot) = self.slot(op.queue) else { return };

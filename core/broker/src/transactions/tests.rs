@@ -1,6 +1,7 @@
 //! Transactions over queues of one and two shards, without connections.
 
 mod ahead;
+mod refused;
 
 use super::rig::{Rig, xid};
 use crate::{By, Command, Config, Level, QueuePatch, Refusal, Reply, TransactionConfig, TxAct, TxState};

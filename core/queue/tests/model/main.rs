@@ -179,7 +179,7 @@ struct World {
     parts: BTreeMap<u64, Part>,
     next_txn: u64,
     /// Transactions of which so many operations are to be dropped when they come.
-    dead: BTreeMap<u64, u64>,
+    dead: BTreeMap<u64, i64>,
     ending: VecDeque<Ending>,
     batch: Batch,
     out: Vec<Effect>,

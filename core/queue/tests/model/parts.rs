@@ -66,35 +66,66 @@ impl World {
                 self.stage_remove(number, a);
             }
             4 => {
-                // One that has been missing, perhaps for a rollback that was ahead of it.
-                if let Some((number, missing)) = nth(self.dead.iter().map(|(n, m)| (*n, *m)).collect(), a) {
-                    if missing == 1 {
-                        self.dead.remove(&number);
-                    } else {
-                        self.dead.insert(number, missing - 1);
+                let dead = self.dead.keys().copied();
+                let closed = self.parts.iter().filter(|(_, p)| !p.takes_operations()).map(|(n, _)| *n);
+                match nth(dead.chain(closed).collect(), a) {
+                    Some(number) if b % 4 == 3 => self.drop_refused(number, u64::from(b / 4 % 4)),
+                    Some(number) => self.comes_for_nothing(number, b),
+                    None => {
+                        let number = self.open_part(a);
+                        self.parts.get_mut(&number).unwrap().came += 1;
+                        self.handle(Input::StageRefused { txn: id(number) });
                     }
-                    let key = self.keys.first().copied();
-                    match key.filter(|_| b.is_multiple_of(2)) {
-                        Some(key) => {
-                            let answer = self.handle(Input::StageAcknowledge { txn: id(number), key });
-                            assert_eq!(answer, Answer::Settled(false), "it is dropped");
-                        }
-                        None => drop(self.handle(Input::StageRefused { txn: id(number) })),
-                    }
-                } else {
-                    let number = self.open_part(a);
-                    self.parts.get_mut(&number).unwrap().came += 1;
-                    self.handle(Input::StageRefused { txn: id(number) });
                 }
             }
             5 | 6 => self.go_on(a, b),
             _ => {
                 if let Some(number) = nth(self.parts.keys().copied().collect(), a) {
-                    self.end_part(number, Resolution::Rollback);
+                    let part = &self.parts[&number];
+                    match b % 4 {
+                        // All that there is of it was refused, and some of that may still come.
+                        0 if part.asked.is_none() && part.takes_operations() => {
+                            let operations = part.came + u64::from(b / 4 % 3);
+                            self.drop_refused(number, operations);
+                        }
+                        _ => self.end_part(number, Resolution::Rollback),
+                    }
                 }
             }
         }
         self.answers();
+    }
+
+    /// An operation of a transaction of which nothing is taken any more: named before, or named later.
+    fn comes_for_nothing(&mut self, number: u64, b: u32) {
+        self.owe(number, -1);
+        let key = self.keys.first().copied();
+        match key.filter(|_| b.is_multiple_of(2)) {
+            Some(key) => {
+                let answer = self.handle(Input::StageAcknowledge { txn: id(number), key });
+                assert_eq!(answer, Answer::Settled(false), "it is dropped");
+            }
+            None => drop(self.handle(Input::StageRefused { txn: id(number) })),
+        }
+    }
+
+    /// The home has refused so many.
+    fn drop_refused(&mut self, number: u64, operations: u64) {
+        let open = self.parts.get(&number).filter(|part| part.takes_operations()).map(|part| part.came);
+        match open {
+            Some(_) => self.undo(number, operations),
+            None => self.owe(number, operations as i64),
+        }
+        let answer = self.handle(Input::DropRefused { txn: id(number), operations });
+        assert_eq!(answer, Answer::Settled(open.is_some_and(|came| came > 0)), "what is closed stays");
+    }
+
+    fn owe(&mut self, number: u64, operations: i64) {
+        let owed = self.dead.entry(number).or_default();
+        *owed += operations;
+        if *owed == 0 {
+            self.dead.remove(&number);
+        }
     }
 
     /// One that takes operations, perhaps a new one.
@@ -250,16 +281,25 @@ impl World {
         if resolution == Resolution::Prepared {
             (part.prepared, part.answered) = (true, None);
         } else {
-            let part = self.parts.remove(&number).unwrap();
-            if resolution == Resolution::Rollback && !part.prepared && part.ahead.records > 0 {
-                self.expected.ahead.push((number, false));
+            match resolution {
+                Resolution::Rollback => self.undo(number, operations),
+                _ => {
+                    let part = self.parts.remove(&number).unwrap();
+                    self.ending.push_back(Ending { part, commit: true, done: 0 });
+                }
             }
-            if operations > part.came {
-                self.dead.insert(number, operations - part.came);
-            }
-            self.ending.push_back(Ending { part, commit: resolution == Resolution::Commit, done: 0 });
         }
         self.handle(Input::Apply { txn: id(number), operations, resolution, buffers: &buffers });
+    }
+
+    /// So many operations of a part were made, and none of them is to stay.
+    fn undo(&mut self, number: u64, operations: u64) {
+        let part = self.parts.remove(&number).unwrap();
+        if !part.prepared && part.ahead.records > 0 {
+            self.expected.ahead.push((number, false));
+        }
+        self.owe(number, operations as i64 - part.came as i64);
+        self.ending.push_back(Ending { part, commit: false, done: 0 });
     }
 
     /// Ends of transactions, each step at the price of one; false: there are more steps.

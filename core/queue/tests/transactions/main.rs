@@ -298,6 +298,64 @@ fn more_operations_than_the_first_rollback_names_are_those_of_the_next() {
 }
 
 #[test]
+fn what_the_home_refused_is_dropped_before_and_after_it_is_said_and_a_closed_part_stays() {
+    for comes_first in [true, false] {
+        let mut rig = Rig::new(10);
+        rig.send_all(2);
+        let consumer = rig.subscribe(Q, 1);
+        let got = rig.receive(Q, consumer, 2);
+        let id = txn(1);
+        rig.stage_number(id, 100);
+        assert!(rig.remove(id, &got[0]));
+        rig.prepare(id);
+        let refused = Input::DropRefused { txn: id, operations: 3 };
+        let come = |rig: &mut Rig| {
+            assert!(!rig.remove(id, &got[1]), "it stays with its consumer");
+            let file = rig.stage_large(id, 1 << 21, true);
+            assert_eq!(rig.discarded, [file], "nobody wants its file");
+            rig.handle(Q, Input::StageRefused { txn: id });
+        };
+        if comes_first {
+            come(&mut rig);
+        }
+        assert!(!rig.handle(Q, refused).settled(), "nothing is rolled back");
+        if !comes_first {
+            come(&mut rig);
+        }
+        let stats = rig.queue(Q).stats();
+        assert_eq!((stats.acquired, stats.removing, stats.staged), (1, 1, 1));
+        rig.decide(id, true);
+        let stats = rig.queue(Q).stats();
+        assert_eq!((stats.ready, stats.acquired, stats.removing, stats.staged), (1, 1, 0, 0));
+        // All has come that was named: nothing is owed.
+        rig.stage_number(id, 101);
+        assert_eq!(rig.queue(Q).stats().staged, 1);
+    }
+}
+
+#[test]
+fn what_the_home_refused_is_a_part_of_its_own_where_there_is_none() {
+    let mut rig = Rig::new(10);
+    rig.send_all(1);
+    let consumer = rig.subscribe(Q, 1);
+    let got = rig.receive(Q, consumer, 1);
+    let id = txn(1);
+    // Some of it is there when the refusal comes, some comes later.
+    assert!(rig.remove(id, &got[0]));
+    rig.stage_number(id, 100);
+    assert!(rig.handle(Q, Input::DropRefused { txn: id, operations: 3 }).settled(), "it is rolled back");
+    rig.flush();
+    rig.stage_number(id, 101);
+    let stats = rig.queue(Q).stats();
+    assert_eq!((stats.ready + stats.acquired, stats.removing, stats.staged), (1, 0, 0));
+    assert_eq!(rig.queue(Q).transactions().count(), 0);
+    // Nothing of it is there yet.
+    assert!(!rig.handle(Q, Input::DropRefused { txn: id, operations: 1 }).settled());
+    rig.stage_number(id, 102);
+    assert_eq!((rig.queue(Q).stats().staged, rig.queue(Q).transactions().count()), (0, 0));
+}
+
+#[test]
 fn a_consumer_that_goes_leaves_to_the_transaction_what_it_acknowledged() {
     for lost in [false, true] {
         let mut rig = Rig::new(10);

@@ -362,6 +362,9 @@ proptest! {
                     prop_assert_eq!(world.refused.len() == refused, takes);
                     if takes {
                         note.queues.insert(queue);
+                    } else if !note.in_doubt && note.decided.is_none() {
+                        // It is with its queue all the same, and ends with the branch.
+                        note.undone.get_or_insert(note.failed.unwrap_or(Cause::OperationFailed.code()));
                     }
                 }
                 Step::Fail(x) => {
@@ -463,6 +466,7 @@ proptest! {
             let durable: Vec<Xid> = world.stored(world.durable).branches.into_keys().collect();
             prop_assert_eq!(world.recover(2), durable);
             let committed = world.stored(world.durable).committed;
+            prop_assert!(world.refused_ops.is_disjoint(&committed), "committed what was refused");
             for (question, ops) in &commits {
                 match world.replies.get(question) {
                     Some(Reply::Committed) => prop_assert!(ops.iter().all(|op| committed.contains(op))),
@@ -481,6 +485,7 @@ proptest! {
         prop_assert_eq!((stats.local, stats.branches as usize), (0, world.recover(100).len()));
         let doubtful: BTreeSet<TxnId> = world.home.branches(None, 100, world.ms).iter().map(|view| view.txn).collect();
         prop_assert!(world.parts.keys().all(|(txn, _)| doubtful.contains(txn)), "{:?}", world.parts);
+        prop_assert!(world.owed.is_empty(), "every operation came, and was named once: {:?}", world.owed);
         prop_assert_eq!(world.home.next_deadline(), None);
     }
 

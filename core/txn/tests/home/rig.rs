@@ -49,8 +49,8 @@ pub(crate) enum Flight {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Staged {
     pub(crate) ops: Ops,
-    /// Operations to be dropped when they come.
-    pub(crate) dead: u64,
+    /// It was handed over: nothing is added to it any more.
+    pub(crate) closed: bool,
     pub(crate) failed: Option<Cause>,
 }
 
@@ -73,6 +73,10 @@ pub(crate) struct World {
     pub(crate) durable: u64,
     pub(crate) flights: Vec<Flight>,
     pub(crate) parts: BTreeMap<(TxnId, QueueId), Staged>,
+    /// Operations that the home told to drop, or to undo, less those that came and were: see `core/queue`.
+    pub(crate) owed: BTreeMap<(TxnId, QueueId), i64>,
+    /// Operations that the home refused.
+    pub(crate) refused_ops: BTreeSet<u64>,
     pub(crate) applied: Vec<(TxnId, QueueId, Resolution, Ops)>,
     pub(crate) replies: BTreeMap<u32, Reply>,
     pub(crate) asked: BTreeMap<u32, (Xid, Verb)>,
@@ -99,6 +103,8 @@ impl World {
             durable: 0,
             flights: Vec::new(),
             parts: BTreeMap::new(),
+            owed: BTreeMap::new(),
+            refused_ops: BTreeSet::new(),
             applied: Vec::new(),
             replies: BTreeMap::new(),
             asked: BTreeMap::new(),
@@ -146,6 +152,11 @@ impl World {
             }
             Effect::Write(record) => self.log.push((self.written, *record)),
             Effect::Apply { txn, queue, operations, resolution } => self.apply(txn, queue, operations, resolution),
+            Effect::Drop { txn, queue, operations } => {
+                let open = self.parts.get(&(txn, queue)).is_some_and(|staged| !staged.closed);
+                let undone = if open { self.parts.remove(&(txn, queue)).unwrap_or_default().ops } else { Ops::new() };
+                self.owe(txn, queue, operations as i64 - undone.len() as i64);
+            }
             Effect::Audit(audit) => self.audits.push(*audit),
             Effect::VolatileLost { count, .. } => self.volatile_lost.push(count),
         }
@@ -180,9 +191,10 @@ impl World {
     fn apply(&mut self, txn: TxnId, queue: QueueId, operations: u64, resolution: Resolution) {
         let (prepared, decided) = self.decision(txn, queue);
         let writes = self.log.iter().any(|(_, r)| matches!(r, Record::Prepare { txn: t, .. } if *t == txn));
-        let staged = self.parts.entry((txn, queue)).or_default();
+        let mut staged = self.parts.remove(&(txn, queue)).unwrap_or_default();
         match resolution {
             Resolution::Prepared => {
+                self.parts.insert((txn, queue), staged);
                 assert!(prepared && decided.is_none(), "told to be prepared before that is durable");
                 return;
             }
@@ -190,19 +202,24 @@ impl World {
                 let needless = decided.is_none() && !writes && staged.ops.iter().all(|op| op % 2 == 1);
                 assert!(needless || decided == Some((Decision::Commit, true)), "committed without a durable record");
                 assert_eq!(staged.ops.len() as u64, operations, "committed before all of it is there");
+                assert!(staged.ops.iter().all(|op| !self.refused_ops.contains(op)), "committed what was refused");
             }
             Resolution::Rollback => {
                 let told = decided == Some((Decision::Rollback, true));
                 assert!(told || decided.is_none() && !writes, "undone, and its record may become durable: {decided:?}");
-                staged.dead += operations - staged.ops.len() as u64;
+                self.owe(txn, queue, operations as i64 - staged.ops.len() as i64);
             }
         }
         let ops = std::mem::take(&mut staged.ops);
-        staged.failed = None;
-        if staged.dead == 0 {
-            self.parts.remove(&(txn, queue));
-        }
         self.applied.push((txn, queue, resolution, ops));
+    }
+
+    fn owe(&mut self, txn: TxnId, queue: QueueId, operations: i64) {
+        let owed = self.owed.entry((txn, queue)).or_default();
+        *owed += operations;
+        if *owed == 0 {
+            self.owed.remove(&(txn, queue));
+        }
     }
 
     /// An answer is never ahead of the log.
@@ -256,16 +273,13 @@ impl World {
         match self.flights[at].clone() {
             Flight::Operations { txn, queue, ops } => {
                 self.flights.remove(at);
-                let staged = self.parts.entry((txn, queue)).or_default();
                 for op in ops {
-                    if staged.dead > 0 {
-                        staged.dead -= 1;
+                    let closed = self.parts.get(&(txn, queue)).is_some_and(|staged| staged.closed);
+                    if closed || self.owed.contains_key(&(txn, queue)) {
+                        self.owe(txn, queue, -1);
                     } else {
-                        staged.ops.push(op);
+                        self.parts.entry((txn, queue)).or_default().ops.push(op);
                     }
-                }
-                if staged.ops.is_empty() && staged.dead == 0 && staged.failed.is_none() {
-                    self.parts.remove(&(txn, queue));
                 }
             }
             Flight::Gather { txn, queue, operations } => {
@@ -273,6 +287,7 @@ impl World {
                 if (staged.ops.len() as u64) < operations {
                     return false;
                 }
+                staged.closed = true;
                 self.flights.remove(at);
                 let part: Ops = staged.ops.iter().copied().filter(|op| op % 2 == 0).collect();
                 let answer = match staged.failed {
@@ -367,18 +382,10 @@ impl World {
         self.ops += count;
         let part = Part { adds: count, removes: 0, bytes: count * 10 };
         self.flights.push(Flight::Operations { txn, queue, ops: ops.clone() });
-        let mut out = Vec::new();
-        self.home.handle(Input::Work(Work { txn, control, queue, part, sent: true }), &self.turn(), &mut out);
-        let refused = matches!(out.last(), Some(Effect::Refused { .. }));
-        let last = out.len().saturating_sub(2);
-        for (at, effect) in out.into_iter().enumerate() {
-            match effect {
-                // The refused operations themselves, apart from what the transaction had before.
-                Effect::Apply { txn, queue, operations, resolution: Resolution::Rollback } if refused && at == last => {
-                    self.parts.entry((txn, queue)).or_default().dead += operations;
-                }
-                effect => self.take(effect),
-            }
+        let refused = self.refused.len();
+        self.handle(Input::Work(Work { txn, control, queue, part, sent: true }));
+        if self.refused.len() > refused {
+            self.refused_ops.extend(&ops);
         }
         ops
     }
@@ -480,6 +487,7 @@ impl World {
         self.written = self.durable;
         self.flights.clear();
         self.parts.clear();
+        self.owed.clear();
         self.config.run += 1;
         self.home = Home::new(self.config);
         self.sessions = Sessions::new(SessionsConfig::new(BROKER));
@@ -487,7 +495,7 @@ impl World {
             let decided = !matches!(branch.decided, None | Some((Heuristic::PartRolledBack(_), _)));
             for (queue, ops) in ops {
                 if !decided {
-                    self.parts.insert((branch.txn, queue), Staged { ops, ..Staged::default() });
+                    self.parts.insert((branch.txn, queue), Staged { ops, closed: true, failed: None });
                 }
             }
             self.handle(Input::Recovered(Box::new(Recovered::Branch(branch))));

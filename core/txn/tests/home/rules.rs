@@ -421,3 +421,60 @@ fn work_that_was_not_sent_leaves_nothing_behind_when_it_is_refused() {
     assert_eq!(world.refused, [NoWork::Unknown]);
     assert!(world.parts.is_empty() && world.applied.is_empty());
 }
+
+#[test]
+fn refused_work_that_comes_to_its_queue_ends_a_branch_that_could_still_be_committed() {
+    for idle in [false, true] {
+        let mut world = world();
+        let (a, b, x) = (control(1, 0), control(2, 0), xid(1));
+        let (txn, _) = world.working(a, &x);
+        if idle {
+            assert_eq!(world.xa(a, &x, Verb::End), Code::Ok);
+        }
+        world.work(b, txn, 1, 3);
+        assert_eq!(world.refused, [NoWork::Unknown]);
+        // In queue 1 as many operations are to be undone as come there in all.
+        world.pump();
+        assert!(world.parts.is_empty() && world.owed.is_empty(), "{:?} {:?}", world.parts, world.owed);
+        assert!(world.rolled_back(txn));
+        if !idle {
+            assert_eq!(world.xa(a, &x, Verb::End), Cause::OperationFailed.code());
+        }
+        assert_eq!(world.xa(a, &x, Verb::Prepare), Cause::OperationFailed.code());
+    }
+}
+
+#[test]
+fn refused_work_that_comes_while_parts_are_gathered_is_undone_with_them() {
+    let mut world = world();
+    let (a, b, x) = (control(1, 0), control(2, 0), xid(1));
+    let (txn, _) = world.working(a, &x);
+    world.settle();
+    assert_eq!(world.xa(a, &x, Verb::End), Code::Ok);
+    let prepare = world.ask(a, &x, Verb::Prepare, 0);
+    world.work(b, txn, 1, 3);
+    world.pump();
+    assert_eq!(world.code(prepare), Cause::OperationFailed.code());
+    assert!(world.parts.is_empty() && world.owed.is_empty(), "{:?} {:?}", world.parts, world.owed);
+}
+
+#[test]
+fn refused_work_leaves_a_prepared_branch_as_it_is() {
+    for comes_first in [false, true] {
+        let mut world = world();
+        let (a, b, x) = (control(1, 0), control(2, 0), xid(1));
+        let (txn, ops) = world.prepared(a, &x);
+        // In a queue with a part of the branch, and in one without.
+        for queue in [1, 3] {
+            world.work(b, txn, queue, 3);
+            if comes_first {
+                world.settle();
+            }
+        }
+        assert_eq!(world.refused, [NoWork::Unknown, NoWork::Unknown]);
+        assert_eq!(world.recover(10), std::slice::from_ref(&x));
+        assert_eq!(world.xa(a, &x, Verb::Commit), Code::Ok);
+        assert_eq!(world.stored(world.durable).committed, ops.into_iter().collect());
+        assert!(world.parts.is_empty() && world.owed.is_empty(), "{:?} {:?}", world.parts, world.owed);
+    }
+}
