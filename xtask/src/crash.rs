@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const USAGE: &str = "\
-cargo xtask crash --kills N | --power N | --flushes N | --planted [--seed S] [ARGS…]
+cargo xtask crash --kills N | --power N | --flushes N | --xa N | --pipeline N | --planted [--seed S] [ARGS…]
 
   --kills N      kill -9 while clients work, until N kills count; what clients saw is judged
   --power N      the same with power cuts: what was not synced is lost; as root, with /dev/fuse
   --flushes N    writes and syncs fail: the broker must end at once, and the next one lacks nothing; as root, with /dev/fuse
+  --xa N         branches of XA: manager, broker, both or link die at each step, each cell of the table N times
+  --pipeline N   a pipeline with a decision log of its own, whose transaction manager dies N times
   --planted      faults planted in the broker on purpose: each must be found, and a table says how
   --seed S       the first run's seed; by default another one each time
   --profile P    what is built; `release` by default
@@ -28,6 +30,10 @@ pub(crate) const KILLS: &str = "kills";
 pub(crate) const POWER: &str = "power";
 /// And for flushes that fail.
 pub(crate) const FLUSHES: &str = "flushes";
+/// And for deaths at each step of a branch.
+const XA: &str = "xa";
+/// And for a pipeline of branches.
+const PIPELINE: &str = "pipeline";
 /// And for faults on purpose.
 pub(crate) const PLANTED: &str = "planted";
 /// Kills of a run, if the harness is not told otherwise.
@@ -50,7 +56,13 @@ impl Wanted {
         let mut rest = arguments.to_vec();
         let profile = command::take(&mut rest, "--profile")?.unwrap_or_else(|| "release".to_owned());
         let record = rest.iter().position(|word| word == "--record").map(|at| rest.remove(at)).is_some();
-        for (verb, kind) in [(KILLS, "kills"), (POWER, "power cuts"), (FLUSHES, "failing flushes")] {
+        for (verb, kind) in [
+            (KILLS, "kills"),
+            (POWER, "power cuts"),
+            (FLUSHES, "failing flushes"),
+            (XA, "deaths at each step of a branch"),
+            (PIPELINE, "a pipeline with a decision log"),
+        ] {
             if let Some(count) = command::take(&mut rest, &format!("--{verb}"))? {
                 let arguments = [vec![verb.to_owned(), "--count".to_owned(), count], rest].concat();
                 let faults = if arguments.iter().any(|word| word == FAULTS) { " with faults" } else { "" };
@@ -153,6 +165,8 @@ mod tests {
         let recorded = parse("--kills 400 --faults --record").expect("flags of ours");
         assert_eq!(recorded.record.as_deref(), Some("kills with faults"));
         assert_eq!(recorded.arguments, ["kills", "--count", "400", "--faults"]);
+        assert_eq!(parse("--xa 20"), Ok(wanted("release", "xa --count 20")));
+        assert_eq!(parse("--pipeline 1000"), Ok(wanted("release", "pipeline --count 1000")));
         assert!(parse("").is_err());
         assert!(parse("--kills").is_err());
         assert!(parse("--planted --record").is_err());

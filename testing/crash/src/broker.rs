@@ -1,6 +1,6 @@
 //! A broker process: started on a directory of its own and free ports, watched, killed when dropped.
 //!
-//! The binary is `PACKHORSE_BIN`, otherwise the one beside the test executable (`cargo build -p packhorse` makes it).
+//! The binary is `PACKHORSE_BIN`, otherwise the one beside the executable, or the folder of test executables (`cargo build -p packhorse` makes it).
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -18,9 +18,10 @@ fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os("PACKHORSE_BIN") {
         return path.into();
     }
-    // target/debug/deps/<test> -> target/debug/packhorse
-    let test = std::env::current_exe().expect("a test knows its executable");
-    let beside = test.ancestors().nth(2).expect("it lies in target/…/deps").join("packhorse");
+    // target/debug/deps/<test> -> target/debug/packhorse; a program lies beside it.
+    let program = std::env::current_exe().expect("a process knows its executable");
+    let beside = |up| program.ancestors().nth(up).map(|folder| folder.join("packhorse"));
+    let beside = beside(1).filter(|path| path.exists()).or_else(|| beside(2)).expect("it lies in target/…");
     assert!(beside.exists(), "{}: not there; run `cargo build -p packhorse` first", beside.display());
     beside
 }

@@ -1,5 +1,5 @@
 //! `packhorse-crash kills`: the kill harness; `power`: the same with power cuts; `producer` and `consumer` are the client processes
-//! that it starts.
+//! that it starts. `xa`, `pipeline`: branches whose manager, broker or link dies.
 //!
 //! Owns the command line only.
 
@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 use packhorse_crash::harness::{self, Campaign, ClientOptions, Death, KillNine, Verdict};
 use packhorse_crash::planted;
 use packhorse_crash::power::{FailedFlush, Layer, PowerCut};
+use packhorse_crash::transact::{Figures, deaths, pipeline};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -26,6 +27,10 @@ enum Verb {
     Power(Kills),
     /// The same with flushes that fail: the broker must end by itself
     Flushes(Kills),
+    /// Branches of XA: at each step the manager, the broker, both or the link dies, each cell so many times
+    Xa(Branches),
+    /// A pipeline whose manager dies so many times between prepare and decision
+    Pipeline(Branches),
     /// A broker of feature `planted`: each of its faults must be found
     Planted(Kills),
     /// A producing client of a run
@@ -65,8 +70,26 @@ struct Kills {
     report: Option<PathBuf>,
 }
 
+#[derive(clap::Args)]
+struct Branches {
+    /// How often
+    #[arg(long, default_value_t = 1)]
+    count: u64,
+    /// What is drawn is drawn from this; by default another one each time
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Where runs put their files
+    #[arg(long, default_value = "target/crash")]
+    dir: PathBuf,
+    /// Writes what it came to into this file too, as JSON
+    #[arg(long)]
+    report: Option<PathBuf>,
+}
+
 fn main() -> ExitCode {
     let done = match Line::parse().verb {
+        Verb::Xa(options) => branches(&options, "xa", deaths::run),
+        Verb::Pipeline(options) => branches(&options, "pipeline", pipeline::run),
         Verb::Kills(options) => kills(&options, &mut KillNine, "--kills").map(|verdict| verdict.is_clean()),
         Verb::Power(options) => power(&options),
         Verb::Flushes(options) => flushes(&options),
@@ -95,16 +118,43 @@ fn kills(options: &Kills, death: &mut dyn Death, flag: &str) -> Result<Verdict, 
     Ok(verdict)
 }
 
+/// A run about branches, in a folder of its own that stays if something is found.
+fn branches(options: &Branches, verb: &str, run: impl FnOnce(&Path, u64, u64) -> Figures) -> Result<bool, String> {
+    let (count, seed) = (options.count, options.seed.unwrap_or_else(another_seed));
+    println!("cargo xtask crash --{verb} {count} --seed {seed}");
+    let dir = options.dir.join(format!("{verb}-{seed}"));
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
+    // Where the broker is not there any more, or does not answer, the run ends by a panic, which was printed.
+    let figures = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(&dir, count, seed)));
+    let figures = figures.unwrap_or_else(|_| {
+        let mut broken = Figures::new(seed);
+        broken.found.push("the run ended before its time".to_owned());
+        broken
+    });
+    println!("{figures}");
+    if let Some(path) = &options.report {
+        figures.write_report(path)?;
+    }
+    if figures.is_clean() {
+        std::fs::remove_dir_all(&dir).map_err(|e| format!("cannot remove {}: {e}", dir.display()))?;
+    } else {
+        println!("log and data: {}", dir.display());
+    }
+    Ok(figures.is_clean())
+}
+
+fn another_seed() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() % 1_000_000_000
+}
+
 fn campaign(options: &Kills, flag: &str) -> Result<Campaign, String> {
     let program = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
     let bin = options.bin.clone().unwrap_or_else(|| program.with_file_name("packhorse"));
     if !bin.is_file() {
         return Err(format!("{}: not there; build it, or name one with --bin", bin.display()));
     }
-    let seed = options.seed.unwrap_or_else(|| {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        now.as_secs() % 1_000_000_000
-    });
+    let seed = options.seed.unwrap_or_else(another_seed);
     let foreign = if options.only_ours { None } else { foreign(&program)? };
     Ok(Campaign {
         bin,

@@ -1,6 +1,7 @@
 //! A well-behaved client over a blocking socket: core's client with reads that end after a time.
 
 use packhorse_client_core::{Client, Event, Failure, Input, Login, OpenFrame, Options, SessionId};
+use rustix::net::sockopt::set_socket_linger;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -133,6 +134,12 @@ impl Wire {
             }
         }
         Ok(())
+    }
+
+    /// Ends the connection by a reset, without a word.
+    pub fn reset(self) {
+        // Where it cannot be, the end is one in order.
+        let _ = set_socket_linger(&self.socket, Some(Duration::ZERO));
     }
 
     /// Closes in order: returns when the broker has answered, so that everything before has taken effect.

@@ -1,8 +1,9 @@
 //! Scenarios of `spec/scenarios.md`, B, on the real binary with kill -9: branches of XA that are prepared, and what becomes of them. Those
 //! that name a place in the process are in `failpoints`.
 
+use packhorse_crash::Random;
 use packhorse_crash::harness::pause;
-use packhorse_crash::transact::{Answer, Bench, Got, QUEUE, X, fill, flags, prepared, worked};
+use packhorse_crash::transact::{Answer, Bench, Got, QUEUE, X, deaths, fill, flags, pipeline, prepared, worked};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Stdio;
@@ -319,4 +320,25 @@ fn fs_43_a_queue_with_prepared_entries_is_deleted() {
         let out = bench.client("k").take("out").unwrap();
         assert_eq!(out, if others { vec![(10, 0)] } else { vec![] });
     }
+}
+
+#[test]
+fn fs_46_a_pipeline_with_an_external_decision_log() {
+    // A long run has 1000 deaths: `cargo xtask crash --pipeline 1000`.
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_, seed) = Random::from_environment(46);
+    let figures = pipeline::run(dir.path(), 40, seed);
+    assert!(figures.is_clean(), "{figures}");
+    assert!(figures.of("committed") > 5 && figures.of("rolled back") > 5, "{figures}");
+    assert!(figures.of("of these with the broker") > 1, "{figures}");
+}
+
+#[test]
+fn t12_whoever_dies_at_each_step_a_branch_happens_as_a_whole_or_not_at_all() {
+    // A long run has each cell more often: `cargo xtask crash --xa 20`.
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_, seed) = Random::from_environment(12);
+    let figures = deaths::run(dir.path(), 1, seed);
+    assert!(figures.is_clean(), "{figures}");
+    assert_eq!(figures.of("cells"), 84, "{figures}");
 }

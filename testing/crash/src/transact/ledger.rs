@@ -37,9 +37,19 @@ impl Ledger {
         self.branches.iter().map(|(name, heard)| (name.as_str(), *heard))
     }
 
+    /// Prepare is about to be asked for.
+    pub fn asks_to_prepare(&mut self, branch: &str) {
+        self.branches.insert(branch.to_owned(), Heard::Asked);
+    }
+
+    /// A decision is about to be asked for.
+    pub fn asks_to_decide(&mut self, branch: &str, commit: bool) {
+        self.branches.insert(branch.to_owned(), Heard::Deciding(commit));
+    }
+
     /// Asks to prepare a branch. The code.
     pub fn prepare(&mut self, manager: &mut Manager, branch: &str) -> Result<i32, Broken> {
-        self.branches.insert(branch.to_owned(), Heard::Asked);
+        self.asks_to_prepare(branch);
         let code = manager.prepare(branch)?;
         match code {
             0 => self.branches.insert(branch.to_owned(), Heard::Prepared),
@@ -52,7 +62,7 @@ impl Ledger {
 
     /// Asks to commit a branch, or to roll it back. The code.
     pub fn decide(&mut self, manager: &mut Manager, branch: &str, commit: bool) -> Result<i32, Broken> {
-        self.branches.insert(branch.to_owned(), Heard::Deciding(commit));
+        self.asks_to_decide(branch, commit);
         let code = if commit { manager.commit(branch, false)? } else { manager.rollback(branch)? };
         match code {
             0 => self.branches.insert(branch.to_owned(), Heard::Decided(commit)),

@@ -178,6 +178,16 @@ impl Manager {
         self.next
     }
 
+    /// Writes what is to be written.
+    pub fn write(&mut self) -> Result<(), Broken> {
+        self.wire.write()
+    }
+
+    /// Ends the connection by a reset, without a word.
+    pub fn reset(self) {
+        self.wire.reset();
+    }
+
     /// Writes and reads for a moment.
     pub fn turn(&mut self, patience: Duration) -> Result<(), Broken> {
         let heap = &mut self.heap;
@@ -230,8 +240,7 @@ impl Manager {
 
     /// Starts, joins or resumes a branch: the id to work under, or the code.
     pub fn start(&mut self, branch: &str, flags: u32, timeout: u64) -> Result<Result<Vec<u8>, i32>, Broken> {
-        let (format_id, global_id, branch_qualifier) = parts(branch);
-        match self.request(&Request::Start(XaStart { format_id, global_id, branch_qualifier, flags, timeout }))? {
+        match self.request(&request(branch, Verb::Start { flags, timeout }))? {
             Answer::Declared(id) => Ok(Ok(id)),
             Answer::Code(code) => Ok(Err(code)),
             other => Err(Broken::Refused(format!("{other:?} to a start"))),
@@ -245,37 +254,27 @@ impl Manager {
 
     /// `xa_end`.
     pub fn end(&mut self, branch: &str, flags: u32) -> Result<i32, Broken> {
-        let (format_id, global_id, branch_qualifier) = parts(branch);
-        self.code(&Request::End(XaEnd { format_id, global_id, branch_qualifier, flags }))
+        self.code(&request(branch, Verb::End(flags)))
     }
 
     /// `xa_prepare`.
     pub fn prepare(&mut self, branch: &str) -> Result<i32, Broken> {
-        self.code(&Manager::to_prepare(branch))
-    }
-
-    /// The request of [`Manager::prepare`].
-    pub fn to_prepare(branch: &str) -> Request<'_> {
-        let (format_id, global_id, branch_qualifier) = parts(branch);
-        Request::Prepare(XaPrepare { format_id, global_id, branch_qualifier })
+        self.code(&request(branch, Verb::Prepare))
     }
 
     /// `xa_commit`.
     pub fn commit(&mut self, branch: &str, one_phase: bool) -> Result<i32, Broken> {
-        let (format_id, global_id, branch_qualifier) = parts(branch);
-        self.code(&Request::Commit(XaCommit { format_id, global_id, branch_qualifier, one_phase }))
+        self.code(&request(branch, Verb::Commit { one_phase }))
     }
 
     /// `xa_rollback`.
     pub fn rollback(&mut self, branch: &str) -> Result<i32, Broken> {
-        let (format_id, global_id, branch_qualifier) = parts(branch);
-        self.code(&Request::Rollback(XaRollback { format_id, global_id, branch_qualifier }))
+        self.code(&request(branch, Verb::Rollback))
     }
 
     /// `xa_forget`.
     pub fn forget(&mut self, branch: &str) -> Result<i32, Broken> {
-        let (format_id, global_id, branch_qualifier) = parts(branch);
-        self.code(&Request::Forget(XaForget { format_id, global_id, branch_qualifier }))
+        self.code(&request(branch, Verb::Forget))
     }
 
     /// `xa_recover`, all pages.
@@ -502,6 +501,46 @@ impl Manager {
     /// Closes in order.
     pub fn close(self) -> Result<(), Broken> {
         self.wire.close()
+    }
+}
+
+/// A verb of XA about a branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// `xa_start`.
+    Start {
+        /// 0, or join or resume.
+        flags: u32,
+        /// Milliseconds; 0: the broker's default.
+        timeout: u64,
+    },
+    /// `xa_end`, with its flags.
+    End(u32),
+    /// `xa_prepare`.
+    Prepare,
+    /// `xa_commit`.
+    Commit {
+        /// Without a prepare.
+        one_phase: bool,
+    },
+    /// `xa_rollback`.
+    Rollback,
+    /// `xa_forget`.
+    Forget,
+}
+
+/// The request of a verb, for [`Manager::ask`].
+pub fn request(branch: &str, verb: Verb) -> Request<'_> {
+    let (format_id, global_id, branch_qualifier) = parts(branch);
+    match verb {
+        Verb::Start { flags, timeout } => {
+            Request::Start(XaStart { format_id, global_id, branch_qualifier, flags, timeout })
+        }
+        Verb::End(flags) => Request::End(XaEnd { format_id, global_id, branch_qualifier, flags }),
+        Verb::Prepare => Request::Prepare(XaPrepare { format_id, global_id, branch_qualifier }),
+        Verb::Commit { one_phase } => Request::Commit(XaCommit { format_id, global_id, branch_qualifier, one_phase }),
+        Verb::Rollback => Request::Rollback(XaRollback { format_id, global_id, branch_qualifier }),
+        Verb::Forget => Request::Forget(XaForget { format_id, global_id, branch_qualifier }),
     }
 }
 

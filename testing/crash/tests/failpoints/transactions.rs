@@ -1,8 +1,8 @@
 //! Transactions: scenarios of section B that name a place in the process.
 
-use super::SMALL;
+use super::{SMALL, ask};
 use packhorse_crash::transact::{
-    Answer, Bench, Commits, Heard, Manager, QUEUE, TxOutcome, X, fill, flags, prepared, worked,
+    Answer, Bench, Commits, Got, Heard, Ledger, Manager, QUEUE, TxOutcome, X, fill, flags, prepared, worked,
 };
 use packhorse_crash::{Broken, Broker};
 use serde_json::json;
@@ -231,4 +231,101 @@ fn fs_44_a_branch_that_is_committed_in_one_phase_is_known_when_it_is_asked_for_a
         assert_eq!(manager.end(X, flags::SUCCESS).unwrap(), 0);
         assert_eq!(manager.rollback(X).unwrap(), 0);
     }
+}
+
+/// Queues that a branch adds to, and as many that it takes from.
+const HALF: usize = 25;
+
+fn queue_of(half: &str, nth: usize) -> String {
+    format!("{half}-{nth:02}")
+}
+
+/// Sums over the queues of one half: `ready`, `prepared_in`, `prepared_out`, `depth`.
+fn sums(broker: &Broker, half: &str) -> [u64; 4] {
+    let mut sums = [0; 4];
+    for nth in 0..HALF {
+        let queue = broker.queue(&queue_of(half, nth));
+        let count = |what: &str| queue[what].as_u64().unwrap_or(0);
+        for (sum, what) in sums.iter_mut().zip(["ready", "prepared_in", "prepared_out", "depth"]) {
+            *sum += count(what);
+        }
+    }
+    sums
+}
+
+/// What the branch takes is there, and nothing more is written for that.
+fn taken(manager: &mut Manager) -> Vec<Got> {
+    let queues = (0..HALF).map(|nth| queue_of("out", nth));
+    let one = |queue: String| {
+        assert_eq!(manager.send(None, &queue, 100).unwrap(), Answer::Accepted);
+        let link = manager.receiver(&queue, 1).unwrap();
+        manager.receive(link, 1).unwrap()[0]
+    };
+    queues.map(one).collect()
+}
+
+/// A branch over all fifty queues, up to its commit. Some of what it adds is so large that it goes ahead of the branch's record.
+fn over_fifty(manager: &mut Manager, ledger: &mut Ledger, branch: &str, taken: &[Got]) -> Result<(), Broken> {
+    let txn = manager.begin(branch)?;
+    for (nth, got) in taken.iter().enumerate() {
+        manager.accept(Some(&txn), got)?;
+        let size = if nth % 6 == 0 { 1_300_000 } else { 200 };
+        let answer = manager.send_as(Some(&txn), &queue_of("in", nth), nth as u64, true, size)?;
+        assert_eq!(answer, Answer::Staged);
+    }
+    let codes =
+        [manager.end(branch, flags::SUCCESS)?, ledger.prepare(manager, branch)?, ledger.decide(manager, branch, true)?];
+    assert_eq!(codes, [0; 3], "{branch}");
+    Ok(())
+}
+
+#[test]
+fn fs_45_a_branch_over_fifty_queues_is_all_or_nothing_at_each_write() {
+    const ALL: u64 = HALF as u64;
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut bench = Bench::new(dir.path(), &SMALL);
+    let (mut in_doubt, mut committed, mut nothing) = (0, 0, 0);
+    // Killed before its n-th write (each is synced), until there are no more.
+    for n in 1.. {
+        let branch = format!("fifty-{n}");
+        let mut manager = bench.client("application");
+        let taken = taken(&mut manager);
+        ask(bench.broker(), "PUT", "/disk.write", &format!("crash@{n}"));
+        let over = match over_fifty(&mut manager, &mut bench.ledger, &branch, &taken) {
+            Ok(()) => true,
+            Err(Broken::Lost(_)) => false,
+            Err(broken) => panic!("{branch}: {broken:?}"),
+        };
+        drop(manager);
+        if over {
+            bench.kill();
+        } else {
+            bench.killed();
+            bench.start();
+        }
+        let mut manager = bench.manager();
+        let (adds, removes) = (sums(bench.broker(), "in"), sums(bench.broker(), "out"));
+        if manager.recover().unwrap().contains(&branch) {
+            in_doubt += 1;
+            assert_eq!((adds, removes), ([0, ALL, 0, 0], [0, 0, ALL, ALL]), "{branch} is in doubt");
+            assert_eq!(bench.decide(&mut manager, &branch, true), 0, "{branch}");
+        } else if matches!(bench.ledger.heard(&branch), Some(Heard::Deciding(_) | Heard::Decided(_))) {
+            committed += 1;
+            assert_eq!((adds, removes), ([ALL, 0, 0, ALL], [0; 4]), "{branch} is committed");
+            assert_eq!(bench.decide(&mut manager, &branch, true), 0, "{branch}: remembered");
+        } else {
+            nothing += 1;
+            assert_eq!((adds, removes), ([0; 4], [ALL, 0, 0, ALL]), "{branch} never was");
+        }
+        for nth in 0..HALF {
+            for half in ["in", "out"] {
+                manager.take(&queue_of(half, nth)).unwrap();
+            }
+        }
+        if over {
+            break;
+        }
+    }
+    // Before each record that goes ahead, and before the prepare; before the decision; after it.
+    assert!(nothing >= 4 && in_doubt >= 1 && committed >= 1, "{nothing} {in_doubt} {committed}");
 }
