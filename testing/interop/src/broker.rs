@@ -100,6 +100,31 @@ impl Broker {
         Ok(())
     }
 
+    /// One more, where this one came from; an error where this one was running already.
+    pub(crate) fn another(&self) -> Result<Broker, String> {
+        match &self.source {
+            Source::Binary(_) => Broker::start(&self.source),
+            Source::Running { .. } => Err("there is one broker only".into()),
+        }
+    }
+
+    /// What an operator does on the command line.
+    pub(crate) fn operate(&self, arguments: &[&str]) -> Result<(), String> {
+        let (Source::Binary(binary), Some(http)) = (&self.source, self.http) else {
+            return Err("the program of the broker is not known".into());
+        };
+        let output = Command::new(binary)
+            .args(arguments)
+            .args(["--url", &format!("http://{http}")])
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| format!("{}: {error}", binary.display()))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(format!("packhorse {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr)))
+    }
+
     /// The same running broker, without the right to stop it.
     pub(crate) fn view(&self) -> Broker {
         Broker { source: self.source.clone(), amqp: self.amqp, http: self.http, process: None, folder: None }

@@ -247,7 +247,8 @@ pub(crate) fn send_command(link: &str, batch: Batch) -> Json {
     json!({"do": "send", "link": link, "from": batch.from, "count": batch.count, "size": batch.size, "durable": batch.durable, "window": batch.window})
 }
 
-fn arrived(told: &Json) -> Check<Arrived> {
+/// A message as a client tells it.
+pub(crate) fn arrived(told: &Json) -> Check<Arrived> {
     let (Some(number), Some(size), Some(sha), Some(durable), Some(count)) = (
         told["n"].as_i64(),
         told["size"].as_u64(),

@@ -3,7 +3,7 @@
 
 use crate::{
     cell::{Cell, Check},
-    rows::{browse, content, exchange, faults, flow, outcomes, transactions},
+    rows::{branches, browse, content, exchange, faults, flow, outcomes, transactions},
 };
 
 /// The clients, a column each.
@@ -94,7 +94,7 @@ impl Kind {
 pub(crate) struct Feature {
     pub(crate) name: &'static str,
     pub(crate) run: fn(&mut Cell<'_>) -> Check,
-    /// Kills the broker: gets one of its own.
+    /// Kills the broker, or needs one that is ours alone: gets one of its own.
     pub(crate) own_broker: bool,
 }
 
@@ -153,12 +153,21 @@ pub(crate) const FEATURES: &[Feature] = &[
     row("tx-unknown-id", transactions::unknown_id),
     killing("tx-kill", transactions::kill),
     killing("tx-kill-failover", transactions::kill_failover),
+    killing("xa-two-phase", branches::two_phase),
+    row("xa-one-phase", branches::one_phase),
+    row("xa-rollback", branches::rollback),
+    killing("xa-join", branches::join),
+    row("xa-names", branches::names),
+    row("xa-timeout", branches::timeout),
+    killing("xa-heuristic", branches::heuristic),
 ];
 
 const NO_STATE_SENT: &str = "rhea writes no state on a transfer, so that nothing can be sent in a transaction";
 const ONE_AT_A_TIME: &str = "a JMS session has one transaction at any time, and hides its coordinator and its id";
 const NO_PREFETCH: &str =
     "what came before a rollback and was not looked at stays with the application: the order is its own";
+const ONE_RESOURCE: &str =
+    "XA is our extension of AMQP: one resource for it is written, in Java over Proton-J, on which Qpid JMS stands";
 const NO_FAILOVER: &str = "its transactions end with their connection: that is row tx-kill";
 
 /// Cells that the client's interface cannot express, with the reason that is printed; a name that ends with `*` is that of all
@@ -180,6 +189,10 @@ pub(crate) const NOT_APPLICABLE: &[(Kind, &str, &str)] = &[
     (Kind::Proton, "tx-kill-failover", NO_FAILOVER),
     (Kind::Rhea, "tx-kill-failover", NO_FAILOVER),
     (Kind::Fe2o3, "tx-*", "not written yet"),
+    (Kind::Proton, "xa-*", ONE_RESOURCE),
+    (Kind::Rhea, "xa-*", ONE_RESOURCE),
+    (Kind::GoAmqp, "xa-*", ONE_RESOURCE),
+    (Kind::Fe2o3, "xa-*", ONE_RESOURCE),
 ];
 
 /// The reason, if the cell is not applicable.

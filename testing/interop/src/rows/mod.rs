@@ -1,6 +1,7 @@
 //! The rows' functions, by subject. Each says in steps what a client does, and checks what came of it; none knows a
 //! client's interface.
 
+pub(crate) mod branches;
 pub(crate) mod browse;
 pub(crate) mod content;
 pub(crate) mod exchange;

@@ -69,6 +69,8 @@ public final class Client {
   private final Map<String, Session> sessions = new HashMap<>();
   /** The connection of each session, the session of each coordinator, and of each transaction: all by name. */
   private final Map<String, String> owners = new HashMap<>();
+  /** Not JMS: the resource of XA stands on Proton-J, which Qpid JMS brings with it. */
+  private final Branches branches = new Branches();
   private final Map<String, Producer> producers = new HashMap<>();
   private final Map<String, Consumer> consumers = new HashMap<>();
   private final Map<String, Browser> browsers = new HashMap<>();
@@ -214,9 +216,13 @@ public final class Client {
         connections.clear();
         sessions.clear();
         owners.clear();
+        branches.reset();
         producers.clear();
         consumers.clear();
         browsers.clear();
+      }
+      case "xa", "xa-open", "xa-send", "xa-receive", "xa-close" -> {
+        return branches.perform(c);
       }
       default -> throw new IllegalArgumentException("no command " + text(c, "do"));
     }

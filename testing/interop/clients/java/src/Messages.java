@@ -141,7 +141,7 @@ final class Messages {
     return out;
   }
 
-  private static String sha(byte[] body) {
+  static String sha(byte[] body) {
     try {
       return Values.HEX.formatHex(MessageDigest.getInstance("SHA-256").digest(body));
     } catch (NoSuchAlgorithmException impossible) {
