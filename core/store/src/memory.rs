@@ -56,6 +56,7 @@ struct World {
     submitted: u64,
     auto: bool,
     hold_parts: bool,
+    hold_files: bool,
     failed: bool,
     broker: BrokerId,
     run: u64,
@@ -99,6 +100,7 @@ impl Memory {
             submitted: 0,
             auto,
             hold_parts: false,
+            hold_files: false,
             failed: false,
             broker: BrokerId(*b"memory of broker"),
             run,
@@ -125,6 +127,15 @@ impl Memory {
         world.hold_parts = hold;
         for shard in world.shards.iter_mut().filter(|_| !hold) {
             shard.events.append(&mut shard.parts);
+        }
+    }
+
+    /// Whether files of large messages are safe only when this is called with `false`, whatever else is durable.
+    pub fn hold_files(&self, hold: bool) {
+        let mut world = self.world.borrow_mut();
+        world.hold_files = hold;
+        for shard in world.shards.iter_mut().filter(|_| !hold) {
+            shard.events.append(&mut shard.syncing);
         }
     }
 
@@ -205,7 +216,8 @@ impl World {
         if self.failed {
             return 0;
         }
-        let mut synced = core::mem::take(&mut self.shards[shard].syncing);
+        let hold = self.hold_files;
+        let mut synced = if hold { Vec::new() } else { core::mem::take(&mut self.shards[shard].syncing) };
         self.shards[shard].events.append(&mut synced);
         let mut flushed = 0;
         while flushed < count
@@ -264,12 +276,12 @@ impl Store for MemoryStore {
         if world.failed {
             return;
         }
-        let (length, auto) = (world.image.large(&op), world.auto);
+        let (length, at_once) = (world.image.large(&op), world.auto && !world.hold_files);
         let shard = &mut world.shards[self.shard];
         let events = &mut shard.events;
         match (op, length) {
             (LargeOp::Chunk { id, .. }, Some(written)) => events.push(Event::LargeWritten { id, written }),
-            (LargeOp::End { id }, Some(length)) if auto => events.push(Event::LargeSynced { id, length }),
+            (LargeOp::End { id }, Some(length)) if at_once => events.push(Event::LargeSynced { id, length }),
             // The disk takes its time here too: told with the next flush.
             (LargeOp::End { id }, Some(length)) => shard.syncing.push(Event::LargeSynced { id, length }),
             (LargeOp::Begin { .. } | LargeOp::Abort { .. }, _) | (_, None) => {}

@@ -1,6 +1,6 @@
 //! Large messages stream in and out, and what stands behind them keeps its order (`architecture.md` §3).
 
-use crate::world::{C, Msg, ReceiverTerms, World, each, each_with, number};
+use crate::world::{C, Msg, ReceiverTerms, SenderTerms, World, each, each_with, number};
 use packhorse_amqp10::codec::{SenderSettleMode, Transfer};
 use packhorse_broker::{Command, Reply};
 
@@ -364,6 +364,61 @@ fn whole_ones_count_although_the_connection_is_lost_before_their_files_are_safe(
         assert_eq!(received(world), [1, 2, 3, 4]);
         assert_eq!(world.queue("q").counters.depth, 0);
     });
+}
+
+#[test]
+fn whole_ones_count_although_their_link_is_over_before_their_files_are_safe() {
+    for how in 0..4 {
+        each(|world| {
+            world.errors_expected = true;
+            let c = world.client_as(0, "me", None);
+            world[c].sender_with(0, "name", "q", SenderTerms::default());
+            world.run();
+            world.hold_store();
+            world[c].send_as(0, big(1), true, 0);
+            world[c].send_as(0, number(2), true, 0);
+            world.run();
+            match how {
+                0 => world[c].detach(0, true),
+                1 => world[c].end(0),
+                2 => world[c].close(),
+                // Ended by the broker, and that is answered at once.
+                _ => {
+                    let thief = world.client_as(0, "me", None);
+                    world[thief].sender_with(0, "name", "q", SenderTerms::default());
+                }
+            }
+            world.run();
+            assert_eq!(world[c].links[0].ended.is_some(), how == 3);
+            world.free_store();
+            world.run();
+            assert_eq!(received(world), [1, 2], "way {how}");
+            assert_eq!(world.memory.large_files(), 0);
+        });
+    }
+}
+
+/// The same of a queue that is deleted, where nothing comes of them (simulator, seed 5574 of d9a4e2c: its file stayed).
+#[test]
+fn one_whose_link_is_over_because_its_queue_is_deleted_leaves_no_file() {
+    for settled in [false, true] {
+        each(|world| {
+            world.errors_expected = true;
+            let c = sender(world);
+            let shard = usize::from(world.queue("q").shard);
+            world.memory.hold_files(true);
+            world[c].send_as(0, big(1), settled, 0);
+            world.run();
+            let delete = world.command(shard, Command::QueueDelete { name: "q".into(), force: true, by: None });
+            world.run();
+            assert!(matches!(world.reply(delete), Some(Reply::Deleted { .. })));
+            assert_eq!(world[c].links[0].ended.as_deref(), Some("amqp:resource-deleted"));
+            assert_eq!(world.memory.large_files(), 1);
+            world.memory.hold_files(false);
+            world.run();
+            assert_eq!(world.memory.large_files(), 0, "settled: {settled}");
+        });
+    }
 }
 
 /// Its file would stay until the next start (simulator, seed 942 of 6879ad7).

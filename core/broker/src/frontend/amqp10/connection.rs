@@ -393,6 +393,8 @@ impl Connection {
     fn forget(&mut self, queues: &mut Queues, token: u64) {
         self.link_goes(queues, token, Going::InOrder);
         if self.link(token).is_some() {
+            // Both sides have ended it; what came whole and is not safe yet goes its way without it.
+            self.link_goes(queues, token, Going::Lost);
             self.links.remove(index(token) as usize);
         }
     }
@@ -412,7 +414,7 @@ impl Connection {
         farewells.retain(|farewell| match *farewell {
             Farewell::Detach { token, closed } => {
                 let Some(held) = self.link(token) else { return false };
-                if held.waiting > 0 {
+                if held.is_amid() {
                     return true;
                 }
                 // An error says that the engine has ended it already.
@@ -426,7 +428,7 @@ impl Connection {
                 false
             }
             Farewell::End { session } => {
-                if self.links.iter().any(|(_, link)| link.session == session && link.waiting > 0) {
+                if self.links.iter().any(|(_, link)| link.session == session && link.is_amid()) {
                     return true;
                 }
                 let _ = self.engine.end(session, None);
@@ -435,7 +437,7 @@ impl Connection {
                 false
             }
             Farewell::Close => {
-                if self.links.iter().any(|(_, link)| link.waiting > 0) {
+                if self.links.iter().any(|(_, link)| link.is_amid()) {
                     return true;
                 }
                 let _ = self.engine.close(None, queues.mono_ms());

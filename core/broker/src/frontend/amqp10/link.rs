@@ -23,6 +23,13 @@ pub(crate) struct Link {
     pub(crate) kind: Kind,
 }
 
+impl Link {
+    /// Whether something is still to be said on it, or came whole and is not with its queue yet.
+    pub(crate) fn is_amid(&self) -> bool {
+        self.waiting > 0 || matches!(&self.kind, Kind::Producer(producer) if !producer.behind.is_empty())
+    }
+}
+
 /// What a link is for.
 #[derive(Debug)]
 pub(crate) enum Kind {
