@@ -256,13 +256,17 @@ impl Report {
     }
 
     fn print_reasons(&self, plan: &Plan<'_>) {
+        let mut not_applicable: BTreeMap<(Kind, &str), Vec<&str>> = BTreeMap::new();
         for ((kind, feature), verdict) in &self.cells {
             match verdict {
                 Verdict::Failed(reason) => println!("✗ {} {feature}: {reason}", kind.name()),
-                Verdict::NotApplicable(reason) => println!("n/a {} {feature}: {reason}", kind.name()),
+                Verdict::NotApplicable(reason) => not_applicable.entry((*kind, *reason)).or_default().push(feature),
                 Verdict::Skipped(reason) => println!("skip {} {feature}: {reason}", kind.name()),
                 Verdict::Passed => {}
             }
+        }
+        for ((kind, reason), features) in &not_applicable {
+            println!("n/a {} {}: {reason}", kind.name(), features.join(", "));
         }
         // What the content rows leave out of a client's list of messages is told too.
         if plan.features.iter().any(|feature| ["sections", "types"].contains(&feature.name)) {

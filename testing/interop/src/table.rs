@@ -79,6 +79,17 @@ impl Kind {
         self != Kind::Rhea
     }
 
+    /// Whether any id can be discharged, or only one that was declared and not discharged yet.
+    pub(crate) fn discharges_any_id(self) -> bool {
+        self != Kind::Fe2o3
+    }
+
+    /// What it says of a message that was posted in a transaction when its outcome comes outside of it, as the refusal of one that
+    /// does not exist must; `None`: that outcome.
+    pub(crate) fn reads_no_outcome_outside_a_transaction(self) -> Option<&'static str> {
+        (self == Kind::Fe2o3).then_some("IllegalDeliveryState")
+    }
+
     /// Whether a transaction is a session's, one at a time.
     pub(crate) fn transactions_are_of_one_session(self) -> bool {
         self == Kind::QpidJms
@@ -188,7 +199,9 @@ pub(crate) const NOT_APPLICABLE: &[(Kind, &str, &str)] = &[
     (Kind::Rhea, "tx-rollback-order", NO_PREFETCH),
     (Kind::Proton, "tx-kill-failover", NO_FAILOVER),
     (Kind::Rhea, "tx-kill-failover", NO_FAILOVER),
-    (Kind::Fe2o3, "tx-*", "not written yet"),
+    (Kind::Fe2o3, "tx-rollback-order", NO_PREFETCH),
+    (Kind::Fe2o3, "tx-link-closed", "its transactions borrow their controller, which cannot be closed before they end"),
+    (Kind::Fe2o3, "tx-kill-failover", NO_FAILOVER),
     (Kind::Proton, "xa-*", ONE_RESOURCE),
     (Kind::Rhea, "xa-*", ONE_RESOURCE),
     (Kind::GoAmqp, "xa-*", ONE_RESOURCE),

@@ -4,6 +4,7 @@
 //! ../../README.md. It owns nothing but the translation from commands to fe2o3's API: what is right is judged by the driver.
 
 mod messages;
+mod transactions;
 mod values;
 
 use std::{
@@ -21,6 +22,7 @@ use fe2o3_amqp::{
     },
     sasl_profile::SaslProfile,
     session::{Session, SessionHandle},
+    transaction::Controller,
     types::{
         definitions::{self, ErrorCondition, SenderSettleMode},
         messaging::{Body, DistributionMode, Modified, Outcome, Source},
@@ -32,6 +34,8 @@ use tokio::{
     io::{AsyncBufReadExt, BufReader},
     time::{sleep, timeout},
 };
+
+use crate::transactions::{Named, coordinator, told};
 
 pub(crate) type Trouble = Box<dyn std::error::Error>;
 
@@ -57,6 +61,9 @@ struct Client {
     /// With the names of their connections.
     sessions: HashMap<String, (String, SessionHandle<()>)>,
     connections: HashMap<String, ConnectionHandle<()>>,
+    /// With the names of their connections.
+    coordinators: HashMap<String, (String, &'static Controller)>,
+    transactions: HashMap<String, Named>,
 }
 
 fn text<'a>(command: &'a Json, key: &str) -> &'a str {
@@ -157,6 +164,10 @@ impl Client {
                 let durable = command["durable"].as_bool();
                 let messages = (from..from + count).map(|n| Ok((n, messages::numbered(n, size, durable))));
                 let connection = self.connections.get(&sender.connection).ok_or("no such connection")?;
+                if let Some(transaction) = self.transactions.get(text(command, "txn")) {
+                    let numbered = (from..from + count).map(|n| (n, messages::numbered(n, size, durable)));
+                    return transaction.post(&mut sender.link, connection, numbered).await;
+                }
                 let progress = number(command, "progress") as usize;
                 return send_all(sender, connection, messages, window as usize, progress).await;
             }
@@ -175,12 +186,37 @@ impl Client {
                     .set_credit(number(command, "count") as u32)
                     .await?
             }
-            "receive" => return receive(self.receivers.get_mut(link).ok_or("no such link")?, command).await,
+            "receive" => {
+                let transaction = self.transactions.get(text(command, "txn"));
+                return receive(self.receivers.get_mut(link).ok_or("no such link")?, command, transaction).await;
+            }
             "settle" => {
                 let receiver = self.receivers.get_mut(link).ok_or("no such link")?;
                 for delivery in std::mem::take(&mut receiver.held) {
-                    settle(&receiver.link, delivery, text(command, "outcome")).await?;
+                    match self.transactions.get(text(command, "txn")) {
+                        Some(transaction) => transaction.accept(&mut receiver.link, delivery).await?,
+                        None => settle(&receiver.link, delivery, text(command, "outcome")).await?,
+                    }
                 }
+            }
+            "coordinator" => {
+                let (connection, session) = self.sessions.get_mut(text(command, "session")).ok_or("no such session")?;
+                let controller = timeout(SHORT, coordinator(session, link)).await??;
+                self.coordinators.insert(link.to_owned(), (connection.clone(), controller));
+            }
+            "declare" => {
+                let (connection, controller) = self.coordinators.get(link).ok_or("no such coordinator")?;
+                let declared = timeout(SHORT, Named::declare(controller, connection.clone())).await??;
+                self.transactions.insert(text(command, "txn").to_owned(), declared);
+            }
+            "forge" => {
+                let (connection, _) = self.coordinators.get(link).ok_or("no such coordinator")?;
+                self.transactions.insert(text(command, "txn").to_owned(), Named::forged(connection.clone()));
+            }
+            "discharge" => {
+                let transaction = self.transactions.get_mut(text(command, "txn")).ok_or("no such transaction")?;
+                let connection = self.connections.get(&transaction.connection).ok_or("no such connection")?;
+                transaction.discharge(connection, command["fail"] == true).await?;
             }
             "drain" => self.receivers.get_mut(link).ok_or("no such link")?.link.drain().await?,
             "detach" => {
@@ -206,6 +242,8 @@ impl Client {
                 // In order of ownership; a broken connection cannot be closed in order, and need not be.
                 self.senders.clear();
                 self.receivers.clear();
+                self.transactions.clear();
+                self.coordinators.clear();
                 self.sessions.clear();
                 for (_, mut connection) in self.connections.drain() {
                     if let Ok(Err(late)) = timeout(Duration::from_secs(5), connection.close()).await {
@@ -329,7 +367,7 @@ async fn settle(link: &Receiver, delivery: DeliveryInfo, outcome: &str) -> Resul
     Ok(())
 }
 
-async fn receive(receiver: &mut Inbound, command: &Json) -> Result<Json, Trouble> {
+async fn receive(receiver: &mut Inbound, command: &Json, transaction: Option<&Named>) -> Result<Json, Trouble> {
     let outcome = match text(command, "settle") {
         "" => "accept",
         told => told,
@@ -338,7 +376,7 @@ async fn receive(receiver: &mut Inbound, command: &Json) -> Result<Json, Trouble
     let mut messages = Vec::new();
     while (messages.len() as u64) < number(command, "count") {
         let Ok(delivery) = timeout(wait, receiver.link.recv::<Body<Value>>()).await else { break };
-        let delivery = delivery?;
+        let delivery = delivery.map_err(told)?;
         messages.push(if command["detail"] == true {
             messages::view(delivery.message())
         } else {
@@ -350,6 +388,8 @@ async fn receive(receiver: &mut Inbound, command: &Json) -> Result<Json, Trouble
         let info = DeliveryInfo::from(&delivery);
         if outcome == "hold" {
             receiver.held.push(info);
+        } else if let Some(transaction) = transaction {
+            transaction.accept(&mut receiver.link, info).await?;
         } else {
             settle(&receiver.link, info, outcome).await?;
         }
