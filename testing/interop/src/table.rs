@@ -155,7 +155,11 @@ pub(crate) const FEATURES: &[Feature] = &[
     killing("kill-unsettled", faults::kill_unsettled),
     row("tx-send", transactions::send),
     row("tx-send-abort", transactions::send_abort),
+    row("tx-send-large", transactions::send_large),
+    row("tx-send-pre-settled", transactions::send_pre_settled),
     row("tx-accept", transactions::accept),
+    row("tx-outcomes", transactions::outcomes),
+    row("tx-acquire", transactions::acquire),
     row("tx-rollback-order", transactions::rollback_order),
     row("tx-both", transactions::both),
     row("tx-two", transactions::two),
@@ -163,6 +167,7 @@ pub(crate) const FEATURES: &[Feature] = &[
     row("tx-session-closed", transactions::session_closed),
     row("tx-unknown-id", transactions::unknown_id),
     killing("tx-kill", transactions::kill),
+    killing("tx-kill-committing", transactions::kill_committing),
     killing("tx-kill-failover", transactions::kill_failover),
     killing("xa-two-phase", branches::two_phase),
     row("xa-one-phase", branches::one_phase),
@@ -175,6 +180,8 @@ pub(crate) const FEATURES: &[Feature] = &[
 
 const NO_STATE_SENT: &str = "rhea writes no state on a transfer, so that nothing can be sent in a transaction";
 const ONE_AT_A_TIME: &str = "a JMS session has one transaction at any time, and hides its coordinator and its id";
+const NO_FLOW_PROPERTIES: &str =
+    "no call puts properties on a flow, which would say that its credit is for a transaction";
 const NO_PREFETCH: &str =
     "what came before a rollback and was not looked at stays with the application: the order is its own";
 const ONE_RESOURCE: &str =
@@ -187,6 +194,10 @@ pub(crate) const NOT_APPLICABLE: &[(Kind, &str, &str)] = &[
     (Kind::QpidJms, "credit", "JMS has a prefetch, no call grants a number of messages"),
     (Kind::Rhea, "tx-send*", NO_STATE_SENT),
     (Kind::Rhea, "tx-both", NO_STATE_SENT),
+    (Kind::QpidJms, "tx-outcomes", "what a transacted session of JMS receives is accepted"),
+    (Kind::Proton, "tx-acquire", NO_FLOW_PROPERTIES),
+    (Kind::Rhea, "tx-acquire", NO_FLOW_PROPERTIES),
+    (Kind::QpidJms, "tx-acquire", NO_FLOW_PROPERTIES),
     (Kind::QpidJms, "tx-two", ONE_AT_A_TIME),
     (Kind::QpidJms, "tx-link-closed", ONE_AT_A_TIME),
     (Kind::QpidJms, "tx-unknown-id", ONE_AT_A_TIME),

@@ -199,7 +199,8 @@ const settleModes = { settled: 1, unsettled: 0 };
 
 // --- transactions: rhea has no words for them, but it passes on types that it does not know --------------------------------
 
-const COORDINATOR = 0x30, DECLARE = 0x31, DISCHARGE = 0x32, DECLARED = 0x33, TRANSACTIONAL = 0x34, ACCEPTED = 0x24;
+const COORDINATOR = 0x30, DECLARE = 0x31, DISCHARGE = 0x32, DECLARED = 0x33, TRANSACTIONAL = 0x34;
+const OUTCOMES = { accept: 0x24, reject: 0x25, release: 0x26, fail: 0x27 };
 const FORGED = Buffer.from("nobody's"); // no broker names a transaction so
 
 const described = (code, fields) => types.described(types.wrap_ulong(code), types.wrap_list(fields));
@@ -220,7 +221,7 @@ async function request(link, code, fields) {
 function apply(delivery, outcome, transaction) {
   if (transaction) {
     const { id, settle } = transactions.get(transaction);
-    delivery.update(settle, described(TRANSACTIONAL, [types.wrap_binary(id), described(ACCEPTED, [])]));
+    delivery.update(settle, described(TRANSACTIONAL, [types.wrap_binary(id), described(OUTCOMES[outcome], outcome === 'fail' ? [types.wrap_boolean(true)] : [])]));
   } else if (outcome === 'accept') delivery.accept();
   else if (outcome === 'reject') delivery.reject({ condition: 'packhorse:interop', description: 'rejected by the test' });
   else if (outcome === 'release') delivery.release();

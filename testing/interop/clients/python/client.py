@@ -13,12 +13,13 @@ import uuid
 from collections import deque
 
 import proton
-from proton import Array, Connection, Data, Delivery, Disposition, Endpoint, Handler, Link, Message, Terminus, UNDESCRIBED
+from proton import Array, Connection, Data, Delivery, Described, Disposition, Endpoint, Handler, Link, Message, Terminus, UNDESCRIBED
 from proton.reactor import ApplicationEvent, Container, EventInjector, Transaction
 
 SHORT_S = 30
 
 TRANSACTIONAL = 0x34  # the descriptor of that delivery state
+OUTCOMES = {"reject": 0x25, "release": 0x26, "fail": 0x27}
 FORGED = b"nobody's"  # no broker names a transaction so
 
 
@@ -444,8 +445,14 @@ class Client:
 
     def settle(self, delivery, outcome, transaction=None):
         if transaction:
-            assert outcome == "accept", "what Proton offers in a transaction"
-            self.transactions[transaction].accept(delivery)
+            transaction = self.transactions[transaction]
+            if outcome == "accept":
+                transaction.accept(delivery)
+                return
+            # Proton has accept alone; the others are said the same way.
+            delivery.local.data = [transaction.id, Described(proton.ulong(OUTCOMES[outcome]), [True] if outcome == "fail" else [])]
+            delivery.update(TRANSACTIONAL)
+            delivery.settle()
             return
         if outcome == "reject":
             delivery.local.condition = proton.Condition("packhorse:interop", "rejected by the test")

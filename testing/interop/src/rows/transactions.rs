@@ -1,9 +1,12 @@
 //! Local transactions: sends and acknowledgements happen together at the commit, and not at all otherwise. What happened is
 //! asked of the broker's counters and of a witness on a connection of its own, never of the client that worked.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::{
+    broker::pause,
     cell::{Arrived, Batch, Cell, Check, PATIENCE_MS, all_counted, in_order, send_command},
     recorder::Recorder,
 };
@@ -54,6 +57,118 @@ pub(crate) fn send_abort(cell: &mut Cell<'_>) -> Check {
     in_order(&messages, SOME, 1024)?;
     cell.receive_nothing("seen")?;
     cell.counters_at_rest(SOME / 2)
+}
+
+/// Bodies of several frames, which all are in the transaction; those of 10 MiB are on their way while others are sent.
+pub(crate) fn send_large(cell: &mut Cell<'_>) -> Check {
+    transacted(cell)?;
+    let queue = cell.queue.clone();
+    witness(cell, &queue)?;
+    cell.sender("out", "")?;
+    let batches =
+        [(0, 3, 1 << 20), (3, 2, 10 << 20)].map(|(from, count, size)| Batch { from, size, ..Batch::of(count) });
+    for ending in [abort, commit] {
+        declare(cell, "t")?;
+        for batch in batches {
+            send_in(cell, "out", "t", batch)?;
+        }
+        cell.counters(&[("staged", 5), ("ready", 0), ("depth", 0), ("enqueued_total", 0)])?;
+        ending(cell, "t")?;
+        cell.counters(&[("staged", 0)])?;
+    }
+    for Batch { from, count, size, .. } in batches {
+        in_order(&cell.receive("seen", count, "accept")?, from, size)?;
+    }
+    cell.receive_nothing("seen")?;
+    cell.counters_at_rest(5)
+}
+
+/// Settled when they are sent, and in the transaction all the same: its end is the only answer.
+pub(crate) fn send_pre_settled(cell: &mut Cell<'_>) -> Check {
+    transacted(cell)?;
+    let queue = cell.queue.clone();
+    witness(cell, &queue)?;
+    cell.sender("out", "settled")?;
+    for (from, ending) in [(0, abort as fn(&mut Cell<'_>, &str) -> Check), (SOME, commit)] {
+        declare(cell, "t")?;
+        send_answered(cell, "out", "t", Batch { from, ..Batch::of(SOME) })?;
+        cell.counters(&[("staged", SOME), ("ready", 0), ("depth", 0)])?;
+        ending(cell, "t")?;
+        cell.counters(&[("staged", 0)])?;
+    }
+    in_order(&cell.receive("seen", SOME, "accept")?, SOME, 1024)?;
+    cell.receive_nothing("seen")?;
+    cell.counters_at_rest(SOME)
+}
+
+/// What is said otherwise than *accepted* in a transaction happens at its commit, and not after an abort.
+pub(crate) fn outcomes(cell: &mut Cell<'_>) -> Check {
+    const EACH: u64 = 10;
+    let lock = cell.dead_letters;
+    let _alone = lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    transacted(cell)?;
+    cell.fill(Batch::of(3 * EACH))?;
+    cell.receiver_with_credit("in", 3 * EACH)?;
+    for ending in [abort, commit] {
+        declare(cell, "t")?;
+        for outcome in ["reject", "release", "fail"] {
+            let command = json!({"do": "receive", "link": "in", "count": EACH, "settle": outcome, "txn": "t", "timeout_ms": PATIENCE_MS});
+            cell.receive_so(command)?;
+        }
+        cell.counters(&[("ready", 0), ("depth", 3 * EACH), ("dead_lettered_total", 0), ("acknowledged_total", 0)])?;
+        ending(cell, "t")?;
+        if cell.broker.is_ours() && cell.kind.grants_credit() {
+            cell.call(json!({"do": "credit", "link": "in", "count": 3 * EACH}))?;
+        }
+    }
+    cell.counters(&[("depth", 2 * EACH), ("dead_lettered_total", EACH), ("acknowledged_total", 0)])?;
+    let messages = cell.receive("in", 2 * EACH, "accept")?;
+    in_order(&messages, EACH, 1024)?;
+    // What an abort gives back has the source's default outcome, which nobody has named: released.
+    all_counted(&messages[..EACH as usize], 0)?;
+    all_counted(&messages[EACH as usize..], 1)?;
+    cell.receiver_of("DLQ", "dead", "", EACH)?;
+    in_order(&cell.receive("dead", EACH, "accept")?, 0, 1024)?;
+    cell.counters(&[("depth", 0), ("dead_lettered_total", EACH), ("acknowledged_total", 2 * EACH)])
+}
+
+/// Credit for a transaction: what it brings is held under that, and goes back when it is rolled back, said of or not.
+pub(crate) fn acquire(cell: &mut Cell<'_>) -> Check {
+    const TAKEN: u64 = 20;
+    transacted(cell)?;
+    cell.fill(Batch::of(SOME))?;
+    for (count, ending) in [(0, abort as fn(&mut Cell<'_>, &str) -> Check), (1, commit)] {
+        let link = format!("in.{count}");
+        cell.receiver(&link, "", 0)?;
+        declare(cell, "t")?;
+        let command = json!({"do": "acquire", "link": link, "txn": "t", "count": TAKEN, "accept": TAKEN / 2});
+        let messages = cell.receive_so(command)?;
+        in_order(&messages, 0, 1024)?;
+        all_counted(&messages, count)?;
+        cell.counters(&[
+            ("ready", SOME - TAKEN),
+            ("removing", TAKEN / 2),
+            ("acquired", TAKEN / 2),
+            ("acknowledged_total", 0),
+        ])?;
+        ending(cell, "t")?;
+        if count == 0 {
+            cell.counters(&[("ready", SOME), ("removing", 0), ("acquired", 0)])?;
+        }
+    }
+    // The commit leaves with the link what was not decided.
+    cell.counters(&[
+        ("ready", SOME - TAKEN),
+        ("removing", 0),
+        ("acquired", TAKEN / 2),
+        ("acknowledged_total", TAKEN / 2),
+    ])?;
+    cell.call(json!({"do": "end", "session": "s"}))?;
+    cell.counters(&[("ready", SOME - TAKEN / 2), ("acquired", 0)])?;
+    cell.call(json!({"do": "session", "connection": "c", "session": "s"}))?;
+    cell.receiver("again", "", SOME)?;
+    in_order(&cell.receive("again", SOME - TAKEN / 2, "accept")?, TAKEN / 2, 1024)?;
+    cell.counters_at_rest(SOME)
 }
 
 /// Accepted in a transaction: nobody else gets it, and it counts until the commit. After an abort all come again, in order,
@@ -306,6 +421,56 @@ pub(crate) fn kill(cell: &mut Cell<'_>) -> Check {
         cell.receive_nothing("seen")?;
     }
     cell.counters(&[("depth", 0)])
+}
+
+/// Killed amid the commit: either all of it happened or nothing, and all of it if the commit was answered.
+pub(crate) fn kill_committing(cell: &mut Cell<'_>) -> Check {
+    let name = cell.queue.clone();
+    for (round, delay_ms) in [0, 1, 3, 9].into_iter().enumerate() {
+        cell.queue = format!("{name}.{round}");
+        let to = format!("{}.to", cell.queue);
+        transacted(cell)?;
+        cell.call(json!({"do": "session", "connection": "c", "session": "plain"}))?;
+        let from = cell.queue.clone();
+        cell.call(json!({"do": "sender", "session": "plain", "link": "fill", "address": from}))?;
+        cell.send("fill", Batch::of(SOME))?;
+        cell.receiver_with_credit("in", SOME)?;
+        declare(cell, "t")?;
+        receive_in(cell, "in", "t", SOME)?;
+        if cell.kind.sends_in_transactions() {
+            cell.call(json!({"do": "sender", "session": "s", "link": "out", "address": to}))?;
+            send_in(cell, "out", "t", Batch::of(SOME))?;
+        }
+        let (client, broker) = (&mut *cell.client, &mut *cell.broker);
+        let answered = std::thread::scope(|scope| {
+            let killer = scope.spawn(move || {
+                // The client takes a while to say it, and that is not seen from here: each round is later.
+                pause(Duration::from_millis(delay_ms));
+                broker.kill()
+            });
+            let answered = client.call(&json!({"do": "discharge", "txn": "t", "fail": false})).is_ok();
+            killer.join().unwrap_or(Err("the killing thread died".into())).map(|()| answered)
+        })?;
+        cell.broker.restart()?;
+        cell.client.reset()?;
+        let (left, there) = (depth(cell, &from)?, depth(cell, &to)?);
+        let moved = if cell.kind.sends_in_transactions() { SOME } else { 0 };
+        let (all, nothing) = ((left, there) == (0, moved), (left, there) == (SOME, 0));
+        if !(all || nothing && !answered) {
+            let what = if answered { "was answered" } else { "was not answered" };
+            return Err(format!("{left} of {SOME} are left, {there} are there, and the commit {what}"));
+        }
+    }
+    Ok(())
+}
+
+/// The depth of a queue that may not be there.
+fn depth(cell: &Cell<'_>, queue: &str) -> Check<u64> {
+    match cell.broker.get(&format!("/api/v1/queues/{queue}"))? {
+        Some((200, facts)) => facts["depth"].as_u64().ok_or_else(|| format!("no depth in {facts}")),
+        Some((404, _)) => Ok(0),
+        other => Err(format!("queue {queue}: {other:?}")),
+    }
 }
 
 /// As [`kill`], by a client that finds its broker again by itself: the commit says that the transaction was rolled back, and

@@ -194,7 +194,9 @@ impl Client {
                 let receiver = self.receivers.get_mut(link).ok_or("no such link")?;
                 for delivery in std::mem::take(&mut receiver.held) {
                     match self.transactions.get(text(command, "txn")) {
-                        Some(transaction) => transaction.accept(&mut receiver.link, delivery).await?,
+                        Some(transaction) => {
+                            transaction.settle(&mut receiver.link, delivery, text(command, "outcome")).await?
+                        }
                         None => settle(&receiver.link, delivery, text(command, "outcome")).await?,
                     }
                 }
@@ -217,6 +219,12 @@ impl Client {
                 let transaction = self.transactions.get_mut(text(command, "txn")).ok_or("no such transaction")?;
                 let connection = self.connections.get(&transaction.connection).ok_or("no such connection")?;
                 transaction.discharge(connection, command["fail"] == true).await?;
+            }
+            "acquire" => {
+                let receiver = self.receivers.remove(link).ok_or("no such link")?.link;
+                let transaction = self.transactions.get_mut(text(command, "txn")).ok_or("no such transaction")?;
+                let (count, accept) = (number(command, "count") as u32, number(command, "accept") as usize);
+                return Ok(json!({ "messages": transaction.acquire(receiver, count, accept).await? }));
             }
             "drain" => self.receivers.get_mut(link).ok_or("no such link")?.link.drain().await?,
             "detach" => {
@@ -389,7 +397,7 @@ async fn receive(receiver: &mut Inbound, command: &Json, transaction: Option<&Na
         if outcome == "hold" {
             receiver.held.push(info);
         } else if let Some(transaction) = transaction {
-            transaction.accept(&mut receiver.link, info).await?;
+            transaction.settle(&mut receiver.link, info, outcome).await?;
         } else {
             settle(&receiver.link, info, outcome).await?;
         }

@@ -4,16 +4,25 @@
 use fe2o3_amqp::{
     Receiver, Sender,
     connection::ConnectionHandle,
-    link::{DispositionError, delivery::DeliveryInfo},
+    link::{
+        DispositionError,
+        delivery::{Delivery, DeliveryInfo},
+    },
     session::SessionHandle,
     transaction::{
-        Controller, Transaction, TransactionBase, TransactionDischarge, TransactionPosting, TransactionRetirement,
+        Controller, Transaction, TransactionAcquisition, TransactionBase, TransactionDischarge, TransactionPosting,
+        TransactionRetirement, TxnAcquisition,
     },
-    types::{messaging::Outcome, transaction::TransactionId},
+    types::{
+        messaging::{Accepted, Body, Modified, Outcome, Rejected, Released},
+        primitives::Value,
+        transaction::TransactionId,
+    },
 };
 use serde_json::{Value as Json, json};
+use tokio::time::timeout;
 
-use crate::{Trouble, answered, messages};
+use crate::{SHORT, Trouble, answered, messages};
 
 /// The condition of a transaction that is not known: the library has a type for it, and prints that.
 const UNKNOWN: (&str, &str) = ("TransactionError(UnknownId)", "amqp:transaction:unknown-id");
@@ -42,6 +51,7 @@ impl TransactionRetirement for Id {
 pub(crate) struct Named {
     id: Id,
     declared: Option<Transaction<'static>>,
+    acquired: Option<TxnAcquisition<'static, Transaction<'static>>>,
     /// The name of its connection.
     pub(crate) connection: String,
 }
@@ -49,21 +59,57 @@ pub(crate) struct Named {
 impl Named {
     pub(crate) async fn declare(controller: &'static Controller, connection: String) -> Result<Named, Trouble> {
         let declared = Transaction::declare(controller, None).await.map_err(told)?;
-        Ok(Named { id: Id(declared.txn_id().clone()), declared: Some(declared), connection })
+        Ok(Named { id: Id(declared.txn_id().clone()), declared: Some(declared), acquired: None, connection })
     }
 
     /// One that no broker gave an id.
     pub(crate) fn forged(connection: String) -> Named {
-        Named { id: Id(TransactionId::from(b"nobody's".to_vec())), declared: None, connection }
+        Named { id: Id(TransactionId::from(b"nobody's".to_vec())), declared: None, acquired: None, connection }
     }
 
     pub(crate) async fn discharge(&mut self, connection: &ConnectionHandle<()>, fail: bool) -> Result<(), Trouble> {
+        if let Some(acquisition) = self.acquired.take() {
+            let ended = async { if fail { acquisition.rollback().await } else { acquisition.commit().await } };
+            return Ok(answered(connection, ended).await?.map_err(told)?);
+        }
         let declared = self.declared.as_mut().ok_or("fe2o3 discharges what it has declared")?;
         Ok(answered(connection, declared.discharge(fail)).await?.map_err(told)?)
     }
 
-    pub(crate) async fn accept(&self, link: &mut Receiver, delivery: DeliveryInfo) -> Result<(), Trouble> {
-        Ok(self.id.accept(link, delivery).await?)
+    pub(crate) async fn settle(
+        &self,
+        link: &mut Receiver,
+        delivery: DeliveryInfo,
+        outcome: &str,
+    ) -> Result<(), Trouble> {
+        let outcome = match outcome {
+            "accept" => Outcome::Accepted(Accepted {}),
+            "reject" => Outcome::Rejected(Rejected { error: None }),
+            "release" => Outcome::Released(Released {}),
+            _ => Outcome::Modified(Modified {
+                delivery_failed: Some(true),
+                undeliverable_here: None,
+                message_annotations: None,
+            }),
+        };
+        Ok(self.id.retire(link, delivery, outcome).await?)
+    }
+
+    /// Grants credit under the transaction, receives as many, and accepts the first of them.
+    pub(crate) async fn acquire(&mut self, link: Receiver, count: u32, accept: usize) -> Result<Vec<Json>, Trouble> {
+        let declared = self.declared.take().ok_or("a transaction that was declared, and has acquired nothing yet")?;
+        // An acquisition borrows its link, which goes with the session, as the controller's does.
+        let mut acquisition = declared.acquire(Box::leak(Box::new(link)), count).await.map_err(told)?;
+        let mut summaries = Vec::new();
+        for number in 0..count as usize {
+            let delivery: Delivery<Body<Value>> = timeout(SHORT, acquisition.recv()).await?.map_err(told)?;
+            summaries.push(messages::summary(delivery.message()));
+            if number < accept {
+                acquisition.accept(&delivery).await?;
+            }
+        }
+        self.acquired = Some(acquisition);
+        Ok(summaries)
     }
 
     /// Sends all, and then waits for what is said of them.
