@@ -218,6 +218,29 @@ impl Cell<'_> {
         }
     }
 
+    /// The depth of a queue; 0 of one that is not there.
+    pub(crate) fn depth_of(&self, queue: &str) -> Check<u64> {
+        match self.broker.get(&format!("/api/v1/queues/{queue}"))? {
+            Some((200, facts)) => facts["depth"].as_u64().ok_or_else(|| format!("no depth in {facts}")),
+            Some((404, _)) => Ok(0),
+            other => Err(format!("queue {queue}: {other:?}")),
+        }
+    }
+
+    /// Kills the broker `delay_ms` after the client was told to do something, and answers what the client says of it.
+    pub(crate) fn killed_amid(&mut self, command: &Json, delay_ms: u64) -> Check<Check<Json>> {
+        let (client, broker) = (&mut *self.client, &mut *self.broker);
+        std::thread::scope(|scope| {
+            let killer = scope.spawn(move || {
+                // When the client writes to its socket cannot be seen from here, so callers try several delays.
+                broker::pause(Duration::from_millis(delay_ms));
+                broker.kill()
+            });
+            let answer = client.call(command);
+            killer.join().unwrap_or(Err("the killing thread died".into())).map(|()| answer)
+        })
+    }
+
     /// After all were sent and acknowledged: nothing left, everything counted once.
     pub(crate) fn counters_at_rest(&self, messages: u64) -> Check {
         self.counters(&[

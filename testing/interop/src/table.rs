@@ -170,6 +170,7 @@ pub(crate) const FEATURES: &[Feature] = &[
     killing("tx-kill-committing", transactions::kill_committing),
     killing("tx-kill-failover", transactions::kill_failover),
     killing("xa-two-phase", branches::two_phase),
+    killing("xa-kill-deciding", branches::kill_deciding),
     row("xa-one-phase", branches::one_phase),
     row("xa-rollback", branches::rollback),
     killing("xa-join", branches::join),

@@ -95,6 +95,55 @@ pub(crate) fn two_phase(cell: &mut Cell<'_>) -> Check {
     Ok(())
 }
 
+/// Killed amid a prepare or a commit. A prepare that was answered is recovered, one that was not may be; then all of the branch
+/// can be committed, or nothing is there. A commit that is asked for again is answered as done, however far the first one came.
+pub(crate) fn kill_deciding(cell: &mut Cell<'_>) -> Check {
+    let name = cell.queue.clone();
+    for (round, (verb, delay_ms)) in
+        [("prepare", 0), ("prepare", 1), ("prepare", 3), ("commit", 0), ("commit", 1), ("commit", 3)]
+            .into_iter()
+            .enumerate()
+    {
+        cell.queue = format!("{name}.{round}");
+        let to = filled(cell)?;
+        open(cell, "before", 100)?;
+        let xid = Xid::of(cell, 1);
+        works(cell, "before", &xid, 0, &to)?;
+        if verb == "commit" {
+            says(cell, "before", "prepare", &xid, OK)?;
+        }
+        let command = json!({"do": "xa", "resource": "before", "verb": verb, "xid": xid.json()});
+        let answer = cell.killed_amid(&command, delay_ms)?;
+        let answered = answer.is_ok_and(|answer| answer["code"] == OK);
+        cell.broker.restart()?;
+        cell.client.reset()?;
+
+        open(cell, "after", 100)?;
+        let found = recovered(cell, "after")?;
+        let listed = found == [xid.clone()];
+        if !listed && !found.is_empty()
+            || verb == "prepare" && answered && !listed
+            || verb == "commit" && answered && listed
+        {
+            return Err(format!("a {verb} was answered: {answered}; recovered are {found:?}"));
+        }
+        let done = verb == "commit" || listed;
+        if done {
+            says(cell, "after", "commit", &xid, OK)?;
+        } else {
+            says(cell, "after", "prepare", &xid, NOT_THERE)?;
+        }
+        if !recovered(cell, "after")?.is_empty() {
+            return Err(format!("{xid:?} is over, and recovered"));
+        }
+        let (left, there) = (cell.depth_of(&cell.queue)?, cell.depth_of(&to)?);
+        if (left, there) != if done { (ALL - SOME, SOME) } else { (ALL, 0) } {
+            return Err(format!("{left} of {ALL} are left, {there} of {SOME} are there; committed: {done}"));
+        }
+    }
+    Ok(())
+}
+
 /// A commit without a prepare; and a branch without work, whose prepare is its end.
 pub(crate) fn one_phase(cell: &mut Cell<'_>) -> Check {
     let to = filled(cell)?;

@@ -1,12 +1,9 @@
 //! Local transactions: sends and acknowledgements happen together at the commit, and not at all otherwise. What happened is
 //! asked of the broker's counters and of a witness on a connection of its own, never of the client that worked.
 
-use std::time::Duration;
-
 use serde_json::json;
 
 use crate::{
-    broker::pause,
     cell::{Arrived, Batch, Cell, Check, PATIENCE_MS, all_counted, in_order, send_command},
     recorder::Recorder,
 };
@@ -441,19 +438,10 @@ pub(crate) fn kill_committing(cell: &mut Cell<'_>) -> Check {
             cell.call(json!({"do": "sender", "session": "s", "link": "out", "address": to}))?;
             send_in(cell, "out", "t", Batch::of(SOME))?;
         }
-        let (client, broker) = (&mut *cell.client, &mut *cell.broker);
-        let answered = std::thread::scope(|scope| {
-            let killer = scope.spawn(move || {
-                // The client takes a while to say it, and that is not seen from here: each round is later.
-                pause(Duration::from_millis(delay_ms));
-                broker.kill()
-            });
-            let answered = client.call(&json!({"do": "discharge", "txn": "t", "fail": false})).is_ok();
-            killer.join().unwrap_or(Err("the killing thread died".into())).map(|()| answered)
-        })?;
+        let answered = cell.killed_amid(&json!({"do": "discharge", "txn": "t", "fail": false}), delay_ms)?.is_ok();
         cell.broker.restart()?;
         cell.client.reset()?;
-        let (left, there) = (depth(cell, &from)?, depth(cell, &to)?);
+        let (left, there) = (cell.depth_of(&from)?, cell.depth_of(&to)?);
         let moved = if cell.kind.sends_in_transactions() { SOME } else { 0 };
         let (all, nothing) = ((left, there) == (0, moved), (left, there) == (SOME, 0));
         if !(all || nothing && !answered) {
@@ -462,15 +450,6 @@ pub(crate) fn kill_committing(cell: &mut Cell<'_>) -> Check {
         }
     }
     Ok(())
-}
-
-/// The depth of a queue that may not be there.
-fn depth(cell: &Cell<'_>, queue: &str) -> Check<u64> {
-    match cell.broker.get(&format!("/api/v1/queues/{queue}"))? {
-        Some((200, facts)) => facts["depth"].as_u64().ok_or_else(|| format!("no depth in {facts}")),
-        Some((404, _)) => Ok(0),
-        other => Err(format!("queue {queue}: {other:?}")),
-    }
 }
 
 /// As [`kill`], by a client that finds its broker again by itself: the commit says that the transaction was rolled back, and
