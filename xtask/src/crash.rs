@@ -8,13 +8,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const USAGE: &str = "\
-cargo xtask crash --kills N | --power N | --flushes N | --xa N | --pipeline N | --planted [--seed S] [ARGS…]
+cargo xtask crash --kills N | --power N | --flushes N | --xa N | --pipeline N | --transform N | --giant BYTES |
+                  --planted [--seed S] [ARGS…]
 
   --kills N      kill -9 while clients work, until N kills count; what clients saw is judged
   --power N      the same with power cuts: what was not synced is lost; as root, with /dev/fuse
   --flushes N    writes and syncs fail: the broker must end at once, and the next one lacks nothing; as root, with /dev/fuse
   --xa N         branches of XA: manager, broker, both or link die at each step, each cell of the table N times
   --pipeline N   a pipeline with a decision log of its own, whose transaction manager dies N times
+  --transform N  N messages are taken from a queue and sent to another in transactions, while broker and clients are killed
+  --giant BYTES  transactions of so many bytes, of many messages and of one, with kills at work and while they are committed
   --planted      faults planted in the broker on purpose: each must be found, and a table says how
   --seed S       the first run's seed; by default another one each time
   --profile P    what is built; `release` by default
@@ -34,6 +37,10 @@ pub(crate) const FLUSHES: &str = "flushes";
 const XA: &str = "xa";
 /// And for a pipeline of branches.
 const PIPELINE: &str = "pipeline";
+/// And for messages that are sent on in transactions.
+const TRANSFORM: &str = "transform";
+/// And for transactions of a GiB.
+const GIANT: &str = "giant";
 /// And for faults on purpose.
 pub(crate) const PLANTED: &str = "planted";
 /// Kills of a run, if the harness is not told otherwise.
@@ -62,6 +69,8 @@ impl Wanted {
             (FLUSHES, "failing flushes"),
             (XA, "deaths at each step of a branch"),
             (PIPELINE, "a pipeline with a decision log"),
+            (TRANSFORM, "consume, transform, produce"),
+            (GIANT, "transactions of a GiB"),
         ] {
             if let Some(count) = command::take(&mut rest, &format!("--{verb}"))? {
                 let arguments = [vec![verb.to_owned(), "--count".to_owned(), count], rest].concat();

@@ -4,10 +4,11 @@
 //! Owns the command line only.
 
 use clap::{Parser, Subcommand};
+use packhorse_crash::harness::transform::{self, WorkerOptions};
 use packhorse_crash::harness::{self, Campaign, ClientOptions, Death, KillNine, Verdict};
 use packhorse_crash::planted;
 use packhorse_crash::power::{FailedFlush, Layer, PowerCut};
-use packhorse_crash::transact::{Figures, deaths, pipeline};
+use packhorse_crash::transact::{Figures, deaths, giant, pipeline};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -31,6 +32,12 @@ enum Verb {
     Xa(Branches),
     /// A pipeline whose manager dies so many times between prepare and decision
     Pipeline(Branches),
+    /// Messages are sent, and sent on in transactions, while broker and clients are killed; each arrives once
+    Transform(Branches),
+    /// Transactions of so many bytes, the broker killed while they are committed
+    Giant(Branches),
+    /// A worker of such a run
+    Worker(WorkerOptions),
     /// A broker of feature `planted`: each of its faults must be found
     Planted(Kills),
     /// A producing client of a run
@@ -90,6 +97,9 @@ fn main() -> ExitCode {
     let done = match Line::parse().verb {
         Verb::Xa(options) => branches(&options, "xa", deaths::run),
         Verb::Pipeline(options) => branches(&options, "pipeline", pipeline::run),
+        Verb::Transform(options) => branches(&options, "transform", transformed),
+        Verb::Giant(options) => branches(&options, "giant", giant::run),
+        Verb::Worker(options) => transform::work(&options).map(|()| true),
         Verb::Kills(options) => kills(&options, &mut KillNine, "--kills").map(|verdict| verdict.is_clean()),
         Verb::Power(options) => power(&options),
         Verb::Flushes(options) => flushes(&options),
@@ -142,6 +152,26 @@ fn branches(options: &Branches, verb: &str, run: impl FnOnce(&Path, u64, u64) ->
         println!("log and data: {}", dir.display());
     }
     Ok(figures.is_clean())
+}
+
+/// Messages that are sent on, as many as `messages`.
+fn transformed(dir: &Path, messages: u64, seed: u64) -> Figures {
+    const LIFE_MS: u64 = 600;
+    let ran = programs().and_then(|[program, bin]| {
+        transform::run(&transform::Plan { bin, program, dir: dir.to_owned(), seed, messages, life_ms: LIFE_MS })
+    });
+    ran.unwrap_or_else(|why| {
+        let mut broken = Figures::new(seed);
+        broken.found.push(why);
+        broken
+    })
+}
+
+/// This program, and the broker: that of `PACKHORSE_BIN`, or the one beside.
+fn programs() -> Result<[PathBuf; 2], String> {
+    let program = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
+    let bin = std::env::var_os("PACKHORSE_BIN").map_or_else(|| program.with_file_name("packhorse"), PathBuf::from);
+    Ok([program, bin])
 }
 
 fn another_seed() -> u64 {

@@ -43,12 +43,24 @@ impl Encoder {
 
     /// The whole message, and the CRC of its body's filler.
     pub(super) fn encode(&mut self, run: u64, message: MessageId, kind: Kind) -> (&[u8], u32) {
+        self.encode_about(run, message, kind, None)
+    }
+
+    /// The same with what the message is about, which it says as its correlation-id.
+    pub(super) fn encode_about(
+        &mut self,
+        run: u64,
+        message: MessageId,
+        kind: Kind,
+        origin: Option<u64>,
+    ) -> (&[u8], u32) {
         self.body.resize(kind.size, 0);
         let crc = body::fill(run, message, &mut self.body).expect("long enough, and sequences are small");
         self.bytes.clear();
         let mut draft = Draft::new(Body::Data(&self.body));
         draft.durable = Some(kind.persistent);
         draft.priority = Some(kind.priority);
+        draft.properties.correlation_id = origin.map(packhorse_client_core::MessageId::Ulong);
         draft.encode(&mut self.bytes);
         (&self.bytes, crc)
     }
@@ -65,6 +77,8 @@ pub(super) struct Seen {
     pub(super) count: u32,
     /// Why it is a dead letter; empty if it is none.
     pub(super) reason: String,
+    /// What it is about, if it says that.
+    pub(super) origin: Option<u64>,
 }
 
 impl Seen {
@@ -72,19 +86,24 @@ impl Seen {
     pub(super) fn of(run: u64, bytes: &[u8]) -> Seen {
         let limits = Limits { message_head_bytes: u32::MAX, ..Limits::default() };
         let Ok(view) = MessageView::parse(bytes, &limits) else {
-            return Seen { message: MessageId::NONE, whole: false, count: 0, reason: String::new() };
+            return Seen { message: MessageId::NONE, whole: false, count: 0, reason: String::new(), origin: None };
         };
         let checked = match view.body().next() {
             Some(BodySection::Data(data)) => body::check(run, data),
             _ => Checked::Unreadable,
         };
         let (message, whole) = checked.for_recv();
+        let origin = match view.properties().correlation_id {
+            Some(packhorse_client_core::MessageId::Ulong(origin)) => Some(origin),
+            _ => None,
+        };
         let reason = view.message_annotations().and_then(|map| map.get("x-opt-packhorse-reason"));
         Seen {
             message,
             whole,
             count: view.header().delivery_count.unwrap_or(0),
             reason: reason.and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default(),
+            origin,
         }
     }
 }
@@ -102,7 +121,9 @@ mod tests {
             let (bytes, _) = encoder.encode(9, message, kind);
             assert!(bytes.len() <= kind.size + Encoder::AROUND_BYTES, "{kind:?}");
             let seen = Seen::of(9, bytes);
-            assert_eq!(seen, Seen { message, whole: true, count: 0, reason: String::new() });
+            assert_eq!(seen, Seen { message, whole: true, count: 0, reason: String::new(), origin: None });
+            let (bytes, _) = encoder.encode_about(9, message, kind, Some(sequence));
+            assert_eq!(Seen::of(9, bytes).origin, Some(sequence));
             assert_eq!(Seen::of(8, bytes).message, MessageId::NONE);
         }
     }

@@ -26,6 +26,7 @@ mod producer;
 mod report;
 mod run;
 mod tally;
+pub mod transform;
 
 pub use campaign::{Campaign, Verdict};
 pub use clock::{now_ns, pause};

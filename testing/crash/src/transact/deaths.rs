@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 const IN: &str = "t12-in";
 const OUT: &str = "t12-out";
+/// Each start begins a segment.
+const SETTINGS: [&str; 2] = ["--set", "data.segment_bytes=1048576"];
 /// Timeout of a branch whose connection stands and says nothing more: nobody else can end the work in it.
 const TIMEOUT_MS: u64 = 400;
 /// How long the end of such a branch may be waited for.
@@ -118,7 +120,7 @@ struct Branch {
 /// Each cell so many times, on one broker in `dir`.
 pub fn run(dir: &Path, times: u64, seed: u64) -> Figures {
     let mut deaths =
-        Deaths { bench: Bench::new(dir, &[]), random: Random::new(seed), figures: Figures::new(seed), next: 0 };
+        Deaths { bench: Bench::new(dir, &SETTINGS), random: Random::new(seed), figures: Figures::new(seed), next: 0 };
     for time in 0..times {
         for cell in Cell::all() {
             if let Err(why) = deaths.cell(cell) {
@@ -307,8 +309,8 @@ impl Deaths {
                 let decision = branch.decision.unwrap_or(false);
                 if is_listed {
                     let code = self.bench.ledger.decide(&mut manager, &branch.name, decision).map_err(told)?;
-                    // A forget may still be on its way on a connection that stands.
-                    let late = silent.is_some() && code == -4;
+                    // The forget that was sent may have arrived only now.
+                    let late = cell.when == When::During && code == -4;
                     expect("what the manager hears again", code, late || code == heuristic(commits))?;
                 }
                 let code = manager.forget(&branch.name).map_err(told)?;

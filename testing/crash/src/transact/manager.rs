@@ -312,8 +312,14 @@ impl Manager {
 
     /// Commits a local transaction under a number of this client's session.
     pub fn commit_as(&mut self, txn: &[u8], counter: u64) -> Result<Answer, Broken> {
+        let token = self.ask_to_commit(txn, counter)?;
+        self.answer(token)
+    }
+
+    /// The same without waiting. The request's token.
+    pub fn ask_to_commit(&mut self, txn: &[u8], counter: u64) -> Result<u64, Broken> {
         let (broker, session) = (self.broker, self.commits.expect("opened with a name for its commits").session);
-        self.request(&Request::TxCommit(TxCommit { txn_id: txn, broker, session, counter }))
+        self.ask(&Request::TxCommit(TxCommit { txn_id: txn, broker, session, counter }))
     }
 
     /// What became of such a commit.

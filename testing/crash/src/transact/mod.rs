@@ -3,6 +3,7 @@
 mod bench;
 pub mod deaths;
 mod figures;
+pub mod giant;
 mod ledger;
 mod manager;
 pub mod pipeline;

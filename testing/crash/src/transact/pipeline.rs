@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 
 const IN: &str = "pipeline-in";
 const OUT: &str = "pipeline-out";
-/// A message may be rolled back any number of times.
-const SETTINGS: [&str; 2] = ["--set", "queues.delivery_limit=100000"];
+/// A message may be rolled back any number of times; each start begins a segment.
+const SETTINGS: [&str; 4] = ["--set", "queues.delivery_limit=100000", "--set", "data.segment_bytes=1048576"];
 /// One death in so many takes the broker too.
 const BROKER: usize = 6;
 /// And in so many the manager has decided nothing.
