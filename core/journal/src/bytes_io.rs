@@ -40,7 +40,7 @@ pub(crate) fn pad_to(out: &mut Vec<u8>, unit: usize) {
 pub(crate) struct Malformed;
 
 /// A cursor over bytes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }

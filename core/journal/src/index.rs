@@ -4,12 +4,14 @@
 //!
 //! Must not know: heads of entries that nothing happened to (their Enqueue in the log has them), files.
 
+mod behind;
 mod transactions;
 
 use crate::line::{Item, Line};
 use crate::record::{Record, Records, Where};
 use crate::tally::Tally;
 use crate::transactions::{Refused, Transactions};
+use behind::Behind;
 use packhorse_model::{
     EntryKey, Head, LargeId, Map, Overlay, Planted, QueueId, QueueName, QueueSettings, Seed, Sequence, planted,
 };
@@ -47,6 +49,9 @@ pub(crate) struct Entry {
     pub(crate) length: u32,
     pub(crate) crc: u32,
 }
+
+/// Operations of transactions that are done at once, see [`Index::catch_up`]: less than a millisecond's work.
+pub(crate) const SLICE_OPERATIONS: usize = 1024;
 
 /// Segment 0 never exists: a removed entry.
 const DEAD: u32 = 0;
@@ -220,6 +225,9 @@ pub(crate) struct Index {
     /// Entries, volatile ones too, and messages that transactions add, whose bodies lie in a segment.
     live: Tally,
     transactions: Transactions,
+    behind: Behind,
+    /// Operations of transactions that are done at once.
+    slice: usize,
     /// While a checkpoint is being taken: what entries that moved were before, for the replay of their move.
     moved: Option<Vec<(EntryKey, Stored)>>,
     young_marks: YoungMarks,
@@ -246,6 +254,8 @@ impl Index {
     pub(crate) fn new(seed: u64) -> Index {
         Index {
             transactions: Transactions::default(),
+            behind: Behind::default(),
+            slice: SLICE_OPERATIONS,
             queues: Seed::fixed(seed).map(),
             ids: BTreeSet::new(),
             next_queue: 0,
@@ -261,7 +271,7 @@ impl Index {
     pub(crate) fn apply(&mut self, meta: &[u8], content: Place, unlinks: &mut Vec<LargeId>) -> Result<(), Refused> {
         let mut records = Records::new(meta);
         let (mut here, mut next) = (content.offset, content.offset);
-        let mut stored = 0;
+        let (mut stored, mut slice) = (0, self.slice);
         while let Some(record) = records.next()? {
             match record {
                 Record::Batch { content } => {
@@ -299,11 +309,15 @@ impl Index {
                 Record::Acknowledge { queue, ranges } => {
                     // Those of this very block are counted first.
                     self.live.add(content.segment, std::mem::take(&mut stored));
+                    if self.is_behind() {
+                        self.before(queue, ranges.clone(), unlinks)?;
+                    }
                     if !planted(Planted::ResurrectAcknowledged) {
                         self.acknowledge(queue, ranges, unlinks);
                     }
                 }
                 Record::Redeliver { entry, deliveries, attempts, overlay } => {
+                    self.before(entry.queue, one(entry.sequence), unlinks)?;
                     if let Some(queue) = self.queues.get_mut(&entry.queue)
                         && queue.find(entry.sequence).is_some()
                     {
@@ -316,6 +330,7 @@ impl Index {
                 }
                 Record::Relocate { from, to, head, deliveries, attempts, overlay } => {
                     self.live.add(content.segment, std::mem::take(&mut stored));
+                    self.before(from.queue, one(from.sequence), unlinks)?;
                     let (overlay, head) = (Some(overlay), Some(head));
                     let note = Note { deliveries, attempts, overlay, head, ..Note::default() };
                     self.relocate(from, to, note, unlinks);
@@ -347,9 +362,8 @@ impl Index {
                 Record::QueueDelete { id } => {
                     self.live.add(content.segment, std::mem::take(&mut stored));
                     self.ids.remove(&id);
-                    for gone in self.transactions.queue_gone(id) {
-                        self.drop_works(gone.part.works(), unlinks);
-                    }
+                    let gone = self.transactions.queue_gone(id);
+                    self.give_up(gone);
                     let Some(queue) = self.queues.remove(&id) else { continue };
                     for id in queue.notes.into_values().filter_map(|note| note.large) {
                         release(&mut self.references, id.0, unlinks);
@@ -375,11 +389,22 @@ impl Index {
                 Record::Transaction(record) => {
                     self.live.add(content.segment, std::mem::take(&mut stored));
                     self.transaction(*record, Place { segment: content.segment, offset: here }, unlinks)?;
+                    slice = self.catch_up(slice, unlinks)?;
                 }
             }
         }
         self.live.add(content.segment, stored);
         Ok(())
+    }
+
+    /// So many operations of transactions are done at once.
+    pub(crate) fn set_slice(&mut self, operations: usize) {
+        self.slice = operations.max(1);
+    }
+
+    /// See [`Index::set_slice`].
+    pub(crate) fn slice(&self) -> usize {
+        self.slice
     }
 
     /// Entries of these ranges are gone.
@@ -579,6 +604,11 @@ impl QueueIndex {
             _ => Said::Nothing,
         }
     }
+}
+
+/// A range of one number.
+fn one(sequence: Sequence) -> impl Iterator<Item = (Sequence, Sequence)> {
+    std::iter::once((sequence, sequence))
 }
 
 fn refer(references: &mut BTreeMap<LargeId, u32>, id: LargeId) {

@@ -9,7 +9,7 @@
 
 use crate::block::{self, BlockHeader, HEADER};
 use crate::checkpointer::{Checkpointer, Checkpoints, Kept, Moment, Summary};
-use crate::index::{Index, Place};
+use crate::index::{Index, Place, SLICE_OPERATIONS};
 use crate::io::{DiskOp, FileName, IoDone, IoError, IoId, IoResult, Lane, Subject};
 use crate::large::{self, Done, LargeFiles};
 use crate::load::LoadJob;
@@ -46,13 +46,16 @@ pub struct Options {
     pub checkpoints: Checkpoints,
     /// How much is remembered of transactions that are completed.
     pub remember: Remember,
+    /// Operations of transactions that are taken in at once, see [`Log::catch_up`].
+    pub slice_operations: usize,
 }
 
 impl Options {
     /// The defaults for this many shards.
     pub fn new(shards: u16, seed: u64) -> Options {
         let (checkpoints, remember) = (Checkpoints::default(), Remember::default());
-        Options { shards, segment_bytes: 64 << 20, spare_segments: 2, seed, checkpoints, remember }
+        let slice_operations = SLICE_OPERATIONS;
+        Options { shards, segment_bytes: 64 << 20, spare_segments: 2, seed, checkpoints, remember, slice_operations }
     }
 }
 
@@ -372,13 +375,41 @@ impl Log {
     pub fn quiet(&self) -> bool {
         let nothing = self.idle() && self.jobs.is_empty() && self.reads.is_empty() && self.parked.is_empty();
         let large = self.large.quiet() && self.removals.is_empty();
+        let large = large && !self.index.is_behind();
         let running = self.running.values().all(|r| matches!(r.work, Work::Supply(_) | Work::Checkpoint | Work::Block));
         (nothing && large && running) || self.failed.is_some()
     }
 
+    /// Whether blocks handed out have left something for [`Log::catch_up`].
+    pub fn is_behind(&self) -> bool {
+        self.failed.is_none() && self.index.is_behind()
+    }
+
+    /// Takes in more of what transactions did that blocks have decided, [`Options::slice_operations`] at most; to be called, with the
+    /// lock given back in between, as long as [`Log::is_behind`], for no further block is built before.
+    pub fn catch_up(&mut self) {
+        if !self.is_behind() {
+            return;
+        }
+        let mut unlinks = Vec::new();
+        self.index.catch_up(self.index.slice(), &mut unlinks).expect("what was just encoded can be read");
+        match self.flights.back_mut() {
+            // It is the last block that has decided; files go when that is safe.
+            Some(flight) => flight.unlinks.extend(unlinks),
+            None => {
+                self.side |= !unlinks.is_empty();
+                self.removals.extend(unlinks);
+            }
+        }
+        if !self.index.is_behind() {
+            self.side = true;
+            self.unpark();
+        }
+    }
+
     /// Whether a flusher would get work now.
     pub fn flush_due(&self, now: Now) -> bool {
-        if self.failed.is_some() || self.blocked.is_some() {
+        if self.failed.is_some() || self.blocked.is_some() || self.index.is_behind() {
             return false;
         }
         let us = now.mono_us;
@@ -501,9 +532,10 @@ impl Log {
 
     fn next_checkpoint_io(&mut self, now: Now) -> Option<DiskOp> {
         let pressed = self.blocked.is_some() && self.supply.full();
-        if self.checkpoints.due(now.mono_us, self.stopping())
-            || (pressed && self.checkpoints.pressed(now.mono_us, &self.segments))
-        {
+        let due = self.checkpoints.due(now.mono_us, self.stopping())
+            || (pressed && self.checkpoints.pressed(now.mono_us, &self.segments));
+        // It stands for whole blocks.
+        if due && !self.index.is_behind() {
             let moment = Moment {
                 store: self.store,
                 run: self.run,
@@ -738,7 +770,12 @@ impl Log {
             }
         }
         self.side |= self.checkpoints.busy() || self.stopping();
-        while self.parked.front().is_some_and(|(block, ..)| *block <= self.durable) {
+        self.unpark();
+    }
+
+    /// Goes on with loads whose blocks are durable and taken in.
+    fn unpark(&mut self) {
+        while !self.index.is_behind() && self.parked.front().is_some_and(|(block, ..)| *block <= self.durable) {
             let (_, shard, load) = self.parked.pop_front().expect("there is a front");
             self.plan_load(shard, load);
         }
@@ -752,8 +789,8 @@ impl Log {
     fn plan_load(&mut self, shard: u16, load: Load) {
         let gone = self.waiting_acknowledgements(load.queue);
         let entries = self.index.find(&load, |sequence| gone.iter().any(|r| r.0 <= sequence && sequence <= r.1));
-        if entries.iter().any(|e| !self.durable_end.covers(e.place)) {
-            // Being written: readable once it is safe.
+        if entries.iter().any(|e| !self.durable_end.covers(e.place)) || self.index.is_behind_in(load.queue) {
+            // Being written: readable once it is safe. Or being taken in.
             self.parked.push_back((self.next_block - 1, shard, load));
             return;
         }

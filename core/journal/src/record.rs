@@ -422,7 +422,7 @@ pub(crate) fn put_ranges(out: &mut Vec<u8>, ranges: impl Iterator<Item = (Sequen
 }
 
 /// The ranges of an Acknowledge record, (first, last), closed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ranges<'a> {
     reader: Reader<'a>,
     left: u32,

@@ -190,6 +190,7 @@ pub fn recover(disk: &mut dyn BlockingDisk, options: &Options, now: Now) -> Resu
     let orphans = set_aside_orphans(&mut disk, &fold)?;
 
     let mut index = Index::new(options.seed);
+    index.set_slice(options.slice_operations);
     let (queues, suspects) = (fold.names().len() as u64, fold.suspects());
     let (recovered, messages) = fold.finish(&mut index, options.shards, started_at_ms);
     let mended = mended.iter().map(|(id, at)| (FileName::Segment(*id).to_string(), *at)).collect();

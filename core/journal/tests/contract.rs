@@ -17,7 +17,7 @@ struct Journal {
 }
 
 fn open(disk: SimDisk, shards: u16) -> Journal {
-    let options = Options { segment_bytes: 64 * 1024, remember: FEW, ..Options::new(shards, 7) };
+    let options = Options { segment_bytes: 64 * 1024, remember: FEW, slice_operations: 2, ..Options::new(shards, 7) };
     let now = Now { mono_us: 0, wall_ms: 1_000_000 };
     let (sim, _) = Sim::open(disk, &options, now).unwrap_or_else(|(error, _)| panic!("{error}"));
     let handles = (0..shards).map(|shard| sim.handle(ShardId(shard))).collect();

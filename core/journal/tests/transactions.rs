@@ -25,7 +25,8 @@ const HEAD: Head = Head {
 fn options() -> Options {
     let checkpoints =
         Checkpoints { every_bytes: 40 * 1024, at_stop: false, slice_entries: 7, ..Checkpoints::default() };
-    Options { segment_bytes: SEGMENT, spare_segments: 1, checkpoints, ..Options::new(1, 31) }
+    // So few that what the branches here do is taken in by several slices.
+    Options { segment_bytes: SEGMENT, spare_segments: 1, checkpoints, slice_operations: 2, ..Options::new(1, 31) }
 }
 
 fn started(disk: SimDisk) -> Sim {
@@ -210,6 +211,58 @@ fn fs_31_a_branch_in_doubt_is_whole_after_kills_during_recovery_and_segments_use
     });
     assert_eq!(back.collect::<Vec<_>>(), [(3, 2), (3, 2)]);
     assert!(after.iter().any(|thing| matches!(thing, Recovered::Completed { committed: false, .. })));
+}
+
+#[test]
+fn a_large_decision_is_taken_in_by_slices_and_nobody_sees_half_of_it() {
+    for commit in [true, false] {
+        let sim = in_doubt();
+        let mut handle = sim.handle(ShardId(0));
+        let mut batch = Batch::default();
+        let first = 50 * RESERVE;
+        let numbers = if commit { vec![(QUEUE, Numbers { first, count: 9 })] } else { Vec::new() };
+        batch.push(Op::Decide(Box::new(Decide { xid: xid(1), commit, numbers, at_ms: 2 })));
+        let decision = handle.submit(batch);
+        // What comes after it may rest on it.
+        let mut batch = Batch::default();
+        batch.require_flush();
+        batch.acknowledge(QUEUE, if commit { first + 8 } else { 1 });
+        let (mut events, mut next) = (Vec::new(), Some(batch));
+        let (mut slices, mut asked) = (0, false);
+        for _ in 0..100 {
+            handle.poll(&mut events);
+            let durable = events.iter().any(|e| matches!(e, Event::Durable { up_to } if *up_to >= decision));
+            if sim.is_behind() {
+                slices += 1;
+                if durable && !asked {
+                    asked = true;
+                    handle.load(Load { queue: QUEUE, level: 4, from: 0, count: 10_000, bytes: u32::MAX });
+                }
+                if let Some(batch) = next.take() {
+                    handle.submit(batch);
+                }
+            }
+            sim.step(&mut |_, _, _| {});
+        }
+        assert!(asked, "the decision is durable before it is taken in");
+        assert!(slices >= 5, "eleven operations, two at once: {slices}");
+        sim.settle();
+        handle.poll(&mut events);
+        let Some(Event::Loaded(loaded)) = events.iter().find(|e| matches!(e, Event::Loaded(_))) else {
+            panic!("{events:?}")
+        };
+        let numbers: Vec<u64> = loaded.bodies.iter().map(|b| b.sequence).collect();
+        let (back, added) = if commit { (2, 9) } else { (4, 0) };
+        let mut expected: Vec<u64> = (4 - back..4).chain([LAST]).chain(first..first + added).collect();
+        // What the batch behind it acknowledges is gone or still there, whichever came first; but not more is missing.
+        let gone = if commit { first + 8 } else { 1 };
+        if !numbers.contains(&gone) {
+            expected.retain(|n| *n != gone);
+        }
+        assert_eq!(numbers, expected);
+        let left: Vec<u64> = self::loaded(&sim).into_iter().map(|(n, _)| n).collect();
+        assert!(!left.contains(&gone), "acknowledged by the batch that came after the decision: {left:?}");
+    }
 }
 
 #[test]

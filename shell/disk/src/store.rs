@@ -17,6 +17,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// A sleeping flusher looks this often whether the running flush stalls, as long as there is traffic.
 const WATCH_US: u64 = 20_000;
 
+/// Between two slices of a large transaction, for others who want the lock.
+const TURN_OVER: Duration = Duration::from_micros(50);
+
 /// How to open a store.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -39,7 +42,8 @@ pub struct OpenOptions {
 impl OpenOptions {
     /// The defaults.
     pub fn new(dir: impl Into<PathBuf>, shards: u16, seed: u64) -> OpenOptions {
-        let Options { shards, segment_bytes, spare_segments, seed, checkpoints, remember } = Options::new(shards, seed);
+        let Options { shards, segment_bytes, spare_segments, seed, checkpoints, remember, .. } =
+            Options::new(shards, seed);
         OpenOptions { dir: dir.into(), shards, segment_bytes, spare_segments, seed, checkpoints, remember }
     }
 }
@@ -153,10 +157,14 @@ impl Shared {
             if state.stop {
                 return;
             }
+            if state.log.is_behind() {
+                self.catch_up(state, &mut wakes);
+                continue;
+            }
             let now = self.now();
             if let Some((id, op)) = state.log.next_io(Lane::Flush, now) {
-                // The other one is to watch this flush, or has enough for one of its own.
-                if state.asleep > 0 || (state.parked > 0 && state.log.flush_due(now)) {
+                // The other one is to watch this flush, or has enough for one of its own, or to go on with what this one decides.
+                if state.asleep > 0 || (state.parked > 0 && (state.log.flush_due(now) || state.log.is_behind())) {
                     self.flush.notify_one();
                 }
                 self.nudge(&state);
@@ -187,6 +195,24 @@ impl Shared {
                 }
             };
             state.parked -= 1;
+        }
+    }
+
+    /// Takes in a slice of a large transaction.
+    #[expect(clippy::disallowed_methods, reason = "a lock is not fair: others need the time in which nobody holds it")]
+    #[cold]
+    fn catch_up(&self, mut state: MutexGuard<'_, State>, wakes: &mut Vec<ShardId>) {
+        state.log.catch_up();
+        state.log.take_wakes(wakes);
+        let more = state.log.is_behind();
+        self.nudge(&state);
+        drop(state);
+        for shard in wakes.drain(..) {
+            (self.wake)(shard);
+        }
+        if more {
+            // Who lets a lock go and asks for it again at once gets it before those who have been waiting.
+            std::thread::sleep(TURN_OVER);
         }
     }
 
@@ -239,9 +265,9 @@ impl DiskStore {
             shards: options.shards.max(1),
             segment_bytes: options.segment_bytes,
             spare_segments: options.spare_segments,
-            seed: options.seed,
             checkpoints: options.checkpoints,
             remember: options.remember,
+            ..Options::new(options.shards, options.seed)
         };
         let recovery = recover(&mut files, &journal, Now { mono_us: 0, wall_ms: wall })?;
         let report = OpenReport {

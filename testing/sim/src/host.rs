@@ -71,6 +71,8 @@ impl Setup {
             segment_bytes: self.segment_bytes,
             spare_segments: self.spare_segments,
             checkpoints,
+            // So few that the larger transactions are taken in by several slices.
+            slice_operations: 3,
             ..Options::new(self.shards, seed)
         }
     }

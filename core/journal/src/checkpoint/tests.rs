@@ -231,7 +231,7 @@ fn start(run: u32) -> Vec<u8> {
 
 #[test]
 fn a_checkpoint_and_the_blocks_behind_it_are_the_whole_log() {
-    let (mut moved, mut noted, mut between, mut crashes, mut passed) = (0, 0, 0, [0; 3], 0);
+    let (mut moved, mut noted, mut between, mut behind, mut crashes, mut passed) = (0, 0, 0, 0, [0; 3], 0);
     // Items of transactions, by kind; and what was recovered of them.
     let (mut items_of, mut told) = ([0; 5], [0; 4]);
     for seed in 0..400 {
@@ -250,20 +250,31 @@ fn a_checkpoint_and_the_blocks_behind_it_are_the_whole_log() {
         let most = 1 + history.below(4) as usize;
         let mut before = Fold::new(REMEMBER);
         all[..=FIRST].iter().for_each(|(meta, content)| before.apply(meta, *content).unwrap());
+        // Transactions are taken in by slices, some of which come between those of the checkpoint.
+        let mut slices = Draw::new(seed + 1);
         let mut index = Index::new(2);
+        index.set_slice(1 + (slices.next() % 3) as usize);
         before.finish(&mut index, 2, 0);
         let mut applied = FIRST + 1;
+        let take_in = |index: &mut Index| {
+            index.catch_up(usize::MAX, &mut Vec::new()).unwrap();
+        };
         let apply = |index: &mut Index, applied: &mut usize| {
             if let Some((meta, content)) = all[..39].get(*applied) {
+                take_in(index);
                 index.apply(meta, *content, &mut Vec::new()).unwrap();
                 *applied += 1;
             }
         };
         (FIRST + 1..covered).for_each(|_| apply(&mut index, &mut applied));
+        take_in(&mut index);
         let (items, _) = take(&mut index, place(covered as u32), most, |index| {
+            behind += usize::from(index.is_behind());
             if history.below(3) == 0 {
                 apply(index, &mut applied);
                 between += 1;
+            } else if slices.next().is_multiple_of(2) {
+                index.catch_up(1, &mut Vec::new()).unwrap();
             }
         });
         let mut read = Items::new(&items);
@@ -314,7 +325,7 @@ fn a_checkpoint_and_the_blocks_behind_it_are_the_whole_log() {
     }
     assert!(items_of.iter().all(|n| *n > 200), "items of transactions, by kind: {items_of:?}");
     assert!(told.iter().all(|n| *n > 300), "operations, branches, completed ones, sessions: {told:?}");
-    assert!(moved > 100 && noted > 1000 && between > 1000, "{moved} {noted} {between}");
+    assert!(moved > 100 && noted > 1000 && between > 1000 && behind > 100, "{moved} {noted} {between} {behind}");
     assert!(
         crashes[0] > 500 && crashes[1] > 30 && crashes[2] > 0 && passed > 0,
         "suspects that were blamed so often: {crashes:?}, and that passed: {passed}"
@@ -434,6 +445,15 @@ fn a_big_branch_is_told_in_slices_while_it_ends() {
     let (client, wall_ms, at_ms) = ("".into(), 0, 0);
     let prepare = Prepare { txn, xid: xid.clone(), client, parts, wall_ms, at_ms };
     apply(&mut index, Op::Prepare(Box::new(prepare)), Batch::default());
+    let take_in = |index: &mut Index| {
+        let mut slices = 0;
+        while index.is_behind() {
+            index.catch_up(1000, &mut Vec::new()).unwrap();
+            slices += 1;
+        }
+        slices
+    };
+    assert_eq!(take_in(&mut index), 19, "and one with the record");
     let mut walk = Walk::new(&mut index, place(1_000_000));
     let (mut told, mut slices, mut ended) = (0, 0, false);
     while !walk.done() {
@@ -457,5 +477,7 @@ fn a_big_branch_is_told_in_slices_while_it_ends() {
     assert_eq!(told, 20_000);
     assert!(slices >= 6, "{slices}");
     assert_eq!(walk.held(3), (0, 20_000), "its bodies are held");
+    assert_eq!(index.live_in(3), 20_000 - 1024, "the record itself takes in no more than a slice");
+    take_in(&mut index);
     assert_eq!(index.live_in(3), 0, "and live no more");
 }

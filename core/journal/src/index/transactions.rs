@@ -1,14 +1,16 @@
 //! What records of transactions do to the index. Messages that are added are counted in their segment from their record on, so
 //! that it is kept.
 
-use super::{Entry, Index, LARGE, Note, Place, QueueIndex, Stored, refer, release};
+use super::behind::Fate;
+use super::{Entry, Index, LARGE, Note, Place, Stored, refer, release};
 use crate::record::transactions::{Transactional, Work};
-use crate::transactions::{Committed, Kept, Leaving, Refused, Transactions, number, placed};
-use packhorse_model::{LargeId, QueueId, Sequence};
+use crate::transactions::{Committed, Kept, Leaving, Part, Refused, Transactions, number, placed};
+use packhorse_model::{LargeId, QueueId};
 use packhorse_store::Numbers;
 
 impl Index {
-    /// Takes in a record of a transaction; `batch` is where its batch's content begins.
+    /// Takes in a record of a transaction; `batch` is where its batch's content begins. What it does to entries is done by
+    /// [`Index::catch_up`].
     #[cold]
     pub(super) fn transaction(
         &mut self,
@@ -28,9 +30,8 @@ impl Index {
                 }
             }
             Transactional::TxDrop { txn, queue } => {
-                if let Some(left) = self.transactions.drop_open(&(txn, queue)) {
-                    self.drop_works(left.part.works(), unlinks);
-                }
+                let left = self.transactions.drop_open(&(txn, queue));
+                left.into_iter().for_each(|left| self.later(queue, left.part, Fate::Drop));
             }
             Transactional::Commit(commit) => {
                 let (committed, left) = self.transactions.commit(commit, |id| self.queues.contains_key(&id))?;
@@ -38,12 +39,13 @@ impl Index {
                     let (queue, numbers) = (recorded.queue, recorded.numbers);
                     let works = placed(recorded.works, batch)?;
                     self.count(&works);
-                    self.add(queue, ahead.works(), numbers, true, unlinks)?;
+                    self.later(queue, ahead, Fate::Commit { numbers, noted: true });
                     // The record itself tells these, as an Enqueue would.
-                    self.add(queue, works.iter(), numbers, false, unlinks)?;
-                    self.acknowledge(queue, removed(ahead.works().chain(&works)), unlinks);
+                    let mut told = Part::default();
+                    told.push(works);
+                    self.later(queue, told, Fate::Commit { numbers, noted: false });
                 }
-                left.iter().for_each(|left| self.drop_works(left.part.works(), unlinks));
+                self.give_up(left);
             }
             Transactional::Prepare(prepare) => {
                 for part in &prepare.parts {
@@ -56,24 +58,28 @@ impl Index {
                 }
                 let txn = prepare.txn;
                 let left = self.transactions.prepare(prepare, batch, |id| self.queues.contains_key(&id))?;
-                left.iter().for_each(|left| self.drop_works(left.part.works(), unlinks));
-                for (queue, part) in self.transactions.branches.get(&txn).iter().flat_map(|branch| &branch.parts) {
-                    if let Some(queue) = self.queues.get_mut(queue) {
-                        queue.hold(part.works());
-                    }
+                self.give_up(left);
+                let parts = self.transactions.branches.get(&txn).map(|branch| branch.parts.clone());
+                for (queue, part) in parts.into_iter().flatten() {
+                    self.later(queue, part, Fate::Hold);
                 }
             }
             Transactional::Decide(decide) => {
                 let left = self.transactions.decide(decide)?;
-                left.iter().try_for_each(|left| self.decided(left, unlinks))?;
+                left.into_iter().for_each(|left| self.decided(left));
             }
             Transactional::Heuristic(heuristic) => {
                 let left = self.transactions.heuristic(heuristic)?;
-                left.iter().try_for_each(|left| self.decided(left, unlinks))?;
+                left.into_iter().for_each(|left| self.decided(left));
             }
             Transactional::Forget { xid } => self.transactions.forget(&xid)?,
         }
         Ok(())
+    }
+
+    /// What went ahead of nothing, or goes with its queue.
+    pub(super) fn give_up(&mut self, left: Vec<Leaving>) {
+        left.into_iter().for_each(|left| self.later(left.queue, left.part, Fate::Drop));
     }
 
     /// Messages are added by a transaction: from here on their bodies are needed.
@@ -99,21 +105,18 @@ impl Index {
     }
 
     /// Messages that were counted become entries. `noted`: no record tells their heads together with their numbers.
-    fn add<'a>(
+    pub(super) fn add(
         &mut self,
         id: QueueId,
-        works: impl Iterator<Item = &'a Kept>,
+        works: &[Kept],
         numbers: Option<Numbers>,
         noted: bool,
         unlinks: &mut Vec<LargeId>,
     ) -> Result<(), Refused> {
         let Some(queue) = self.queues.get_mut(&id) else {
-            self.drop_works(works, unlinks);
+            self.drop_works(works.iter(), unlinks);
             return Ok(());
         };
-        if let Some(Numbers { first, count }) = numbers {
-            queue.facts.reserved = queue.facts.reserved.max(first.saturating_add(u64::from(count)));
-        }
         for work in works {
             let Work::Add { index, head, content } = *work else { continue };
             let sequence = number(id, numbers, index)?;
@@ -134,23 +137,10 @@ impl Index {
     }
 
     /// A part of a branch is decided.
-    fn decided(&mut self, left: &Leaving, unlinks: &mut Vec<LargeId>) -> Result<(), Refused> {
-        let Leaving { queue: id, part, numbers, commit } = left;
-        if let Some(queue) = self.queues.get_mut(id) {
-            removed(part.works()).for_each(|(sequence, _)| {
-                queue.held.remove(&sequence);
-            });
-        }
-        if *commit {
-            self.add(*id, part.works(), *numbers, true, unlinks)?;
-            self.acknowledge(*id, removed(part.works()), unlinks);
-            return Ok(());
-        }
-        self.drop_works(part.works(), unlinks);
-        if let Some(queue) = self.queues.get_mut(id) {
-            queue.come_back(part.works());
-        }
-        Ok(())
+    fn decided(&mut self, left: Leaving) {
+        let Leaving { queue, part, numbers, commit } = left;
+        let fate = if commit { Fate::Commit { numbers, noted: true } } else { Fate::Rollback };
+        self.later(queue, part, fate);
     }
 
     /// Puts back what a start has found of transactions, once all queues and entries are there.
@@ -160,36 +150,9 @@ impl Index {
                 self.count(list);
             }
             if in_doubt && let Some(queue) = self.queues.get_mut(&id) {
-                queue.hold(part.works());
+                part.lists.iter().for_each(|list| queue.hold(list));
             }
         }
         self.transactions = transactions;
     }
-}
-
-impl QueueIndex {
-    /// Entries are removed by a branch in doubt.
-    fn hold<'a>(&mut self, works: impl Iterator<Item = &'a Kept>) {
-        self.held.extend(removed(works).map(|(sequence, _)| sequence));
-    }
-
-    /// Entries are not removed after all.
-    fn come_back<'a>(&mut self, works: impl Iterator<Item = &'a Kept>) {
-        for work in works {
-            if let Work::Remove { sequence, deliveries, attempts } = *work
-                && self.find(sequence).is_some()
-            {
-                let note = self.notes.entry(sequence).or_default();
-                (note.deliveries, note.attempts, note.suspect) = (deliveries, attempts, None);
-            }
-        }
-    }
-}
-
-/// Ranges of one number each.
-fn removed<'a>(works: impl Iterator<Item = &'a Kept>) -> impl Iterator<Item = (Sequence, Sequence)> {
-    works.filter_map(|work| match work {
-        Work::Remove { sequence, .. } => Some((*sequence, *sequence)),
-        Work::Add { .. } => None,
-    })
 }

@@ -254,7 +254,8 @@ impl Case<'_> {
 
 fn options(workload: &Workload, seed: u64) -> Options {
     let Workload { shards, segment_bytes, checkpoints, .. } = *workload;
-    Options { segment_bytes, spare_segments: 1, checkpoints, ..Options::new(shards, seed) }
+    // So few that transactions are taken in by several slices.
+    Options { segment_bytes, spare_segments: 1, checkpoints, slice_operations: 2, ..Options::new(shards, seed) }
 }
 
 fn now() -> Now {

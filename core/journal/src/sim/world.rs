@@ -13,6 +13,9 @@ use packhorse_store::{Batch, Event, LargeOp, Load, LoadLarge, Recovered, Store, 
 use std::cell::RefCell;
 use std::rc::Rc;
 
+/// Between two slices of a large transaction, µs.
+const SLICE_US: u64 = 500;
+
 struct World {
     log: Log,
     disk: SimDisk,
@@ -134,6 +137,11 @@ impl Sim {
         change(&mut self.world.borrow_mut().disk);
     }
 
+    /// Whether a transaction is being taken in, see [`Log::catch_up`].
+    pub fn is_behind(&self) -> bool {
+        self.world.borrow().log.is_behind()
+    }
+
     /// Shards with something to poll since the last call.
     pub fn take_wakes(&self, out: &mut Vec<ShardId>) {
         self.world.borrow_mut().log.take_wakes(out);
@@ -143,6 +151,7 @@ impl Sim {
 impl World {
     /// Begins all operations there are, lanes in a seeded order: no lane waits for another.
     fn begin(&mut self, look: &mut dyn FnMut(&SimDisk, IoId, &DiskOp)) {
+        self.log.catch_up();
         let mut lanes = [Lane::Flush, Lane::Side, Lane::Read];
         lanes.rotate_left((self.draw.next() % 3) as usize);
         let mut again = true;
@@ -162,6 +171,8 @@ impl World {
         let deadlines = [Lane::Flush, Lane::Side, Lane::Read].map(|lane| self.log.next_deadline(lane));
         // A deadline that has passed waits for an operation to end, or was just acted on.
         let deadlines = deadlines.into_iter().flatten().filter(|at| *at > self.now.mono_us);
+        let slice = self.log.is_behind().then_some(self.now.mono_us + SLICE_US);
+        let deadlines = deadlines.chain(slice);
         deadlines.chain(self.disk.next_completion()).min()
     }
 

@@ -1,0 +1,187 @@
+//! What records of transactions leave to be done in the index: in slices, so that nobody waits for the log until a million operations
+//! are taken in.
+//!
+//! Nothing that a later block says may meet the index in between: none is built before all is done ([`Index::is_behind`]). Records of
+//! the same block may, behind one that decides on many operations. They seldom rest on that, for nobody knows of it yet; those that do
+//! have it done first ([`Index::before`]).
+//!
+//! Must not know: blocks, what is durable.
+
+use super::{Index, QueueIndex};
+use crate::record::transactions::Work;
+use crate::transactions::{Kept, Part, Refused};
+use packhorse_model::{LargeId, QueueId, Sequence};
+use packhorse_store::Numbers;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What becomes of operations.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fate {
+    /// They happen. What is added gets `numbers`; `noted`: no record tells its heads together with these.
+    Commit { numbers: Option<Numbers>, noted: bool },
+    /// Of a branch in doubt: what is added is dropped, and what is removed comes back.
+    Rollback,
+    /// Of a transaction that was never in doubt: what is added is dropped.
+    Drop,
+    /// They are in doubt: what is removed is held.
+    Hold,
+}
+
+/// Operations in a queue.
+#[derive(Debug)]
+struct Task {
+    queue: QueueId,
+    lists: VecDeque<Arc<Vec<Kept>>>,
+    /// Operations of the first list that are done.
+    done: usize,
+    fate: Fate,
+}
+
+/// See the file's head. In the order of their records.
+#[derive(Debug, Default)]
+pub(super) struct Behind {
+    tasks: VecDeque<Task>,
+}
+
+impl Index {
+    /// Whether records that were taken in have left something to be done.
+    pub(crate) fn is_behind(&self) -> bool {
+        !self.behind.tasks.is_empty()
+    }
+
+    /// Whether what is left is about this queue.
+    pub(crate) fn is_behind_in(&self, queue: QueueId) -> bool {
+        self.behind.tasks.iter().any(|task| task.queue == queue)
+    }
+
+    /// These operations are to be done, after what is to be done already.
+    pub(super) fn later(&mut self, queue: QueueId, part: Part, fate: Fate) {
+        if let Fate::Commit { numbers: Some(Numbers { first, count }), .. } = fate
+            && let Some(queue) = self.queues.get_mut(&queue)
+        {
+            queue.facts.reserved = queue.facts.reserved.max(first.saturating_add(u64::from(count)));
+        }
+        if !part.is_empty() {
+            self.behind.tasks.push_back(Task { queue, lists: part.lists.into(), done: 0, fate });
+        }
+    }
+
+    /// Does what is left, `limit` operations at most; answers how many more it may have been. Files that no entry refers to any more
+    /// are appended to `unlinks`.
+    #[cold]
+    pub(crate) fn catch_up(&mut self, mut limit: usize, unlinks: &mut Vec<LargeId>) -> Result<usize, Refused> {
+        while limit > 0
+            && let Some(mut task) = self.behind.tasks.pop_front()
+        {
+            let Some(list) = task.lists.front() else { continue };
+            let end = list.len().min(task.done.saturating_add(limit));
+            limit -= end - task.done;
+            let last = end == list.len();
+            let done = self.carry_out(task.queue, &list[task.done..end], task.fate, unlinks);
+            task.done = end;
+            if last {
+                task.lists.pop_front();
+                task.done = 0;
+            }
+            if !task.lists.is_empty() {
+                self.behind.tasks.push_front(task);
+            }
+            done?;
+        }
+        Ok(limit)
+    }
+
+    /// A record is about these entries: if what is left is about one of them, it is done first.
+    pub(super) fn before(
+        &mut self,
+        queue: QueueId,
+        mut ranges: impl Iterator<Item = (Sequence, Sequence)>,
+        unlinks: &mut Vec<LargeId>,
+    ) -> Result<(), Refused> {
+        if self.is_behind() && ranges.any(|(first, last)| self.concerns(queue, first, last)) {
+            self.catch_up(usize::MAX, unlinks)?;
+        }
+        Ok(())
+    }
+
+    /// Whether what is left may add one of these entries to a queue, or bring one back.
+    #[cold]
+    fn concerns(&self, id: QueueId, first: Sequence, last: Sequence) -> bool {
+        let mut tasks = self.behind.tasks.iter().filter(|task| task.queue == id);
+        let held = |queue: &QueueIndex| first <= last && queue.held.range(first..=last).next().is_some();
+        tasks.any(|task| match task.fate {
+            Fate::Commit { numbers: Some(numbers), .. } => {
+                numbers.first <= last && first < numbers.first.saturating_add(u64::from(numbers.count))
+            }
+            Fate::Rollback => self.queues.get(&id).is_some_and(held),
+            _ => false,
+        })
+    }
+
+    fn carry_out(
+        &mut self,
+        id: QueueId,
+        works: &[Kept],
+        fate: Fate,
+        unlinks: &mut Vec<LargeId>,
+    ) -> Result<(), Refused> {
+        match fate {
+            Fate::Commit { numbers, noted } => {
+                self.let_go(id, works);
+                self.add(id, works, numbers, noted, unlinks)?;
+                self.acknowledge(id, removed(works), unlinks);
+            }
+            Fate::Rollback => {
+                self.let_go(id, works);
+                self.drop_works(works.iter(), unlinks);
+                if let Some(queue) = self.queues.get_mut(&id) {
+                    queue.come_back(works);
+                }
+            }
+            Fate::Drop => self.drop_works(works.iter(), unlinks),
+            Fate::Hold => {
+                if let Some(queue) = self.queues.get_mut(&id) {
+                    queue.hold(works);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What they remove is not held any more.
+    fn let_go(&mut self, id: QueueId, works: &[Kept]) {
+        if let Some(queue) = self.queues.get_mut(&id).filter(|queue| !queue.held.is_empty()) {
+            removed(works).for_each(|(sequence, _)| {
+                queue.held.remove(&sequence);
+            });
+        }
+    }
+}
+
+impl QueueIndex {
+    /// Entries are removed by a branch in doubt.
+    pub(super) fn hold(&mut self, works: &[Kept]) {
+        self.held.extend(removed(works).map(|(sequence, _)| sequence));
+    }
+
+    /// Entries are not removed after all.
+    fn come_back(&mut self, works: &[Kept]) {
+        for work in works {
+            if let Work::Remove { sequence, deliveries, attempts } = *work
+                && self.find(sequence).is_some()
+            {
+                let note = self.notes.entry(sequence).or_default();
+                (note.deliveries, note.attempts, note.suspect) = (deliveries, attempts, None);
+            }
+        }
+    }
+}
+
+/// Ranges of one number each.
+fn removed(works: &[Kept]) -> impl Iterator<Item = (Sequence, Sequence)> {
+    works.iter().filter_map(|work| match work {
+        Work::Remove { sequence, .. } => Some((*sequence, *sequence)),
+        Work::Add { .. } => None,
+    })
+}
