@@ -104,6 +104,22 @@ pub(crate) enum Queue {
         #[command(flatten)]
         online: Online,
     },
+    /// Remove all messages of a queue that nobody holds
+    Purge {
+        /// Its name
+        name: String,
+        /// Even when branches in doubt have work in it, which is rolled back then
+        #[arg(long, requires = "reason")]
+        force: bool,
+        /// Why it is forced
+        #[arg(long, requires = "force")]
+        reason: Option<String>,
+        /// Who says so [default: the name of whoever runs this]
+        #[arg(long, value_name = "NAME", requires = "reason")]
+        who: Option<String>,
+        #[command(flatten)]
+        online: Online,
+    },
     /// A verb that is not there (yet).
     #[command(external_subcommand)]
     NotYet(Vec<String>),

@@ -69,6 +69,9 @@ fn run(verb: Verb) -> End {
         Verb::Queue(Queue::Delete { name, force, reason, who, online }) => {
             online::queue_delete(&name, force, reason.as_deref(), who, &online)
         }
+        Verb::Queue(Queue::Purge { name, force, reason, who, online }) => {
+            online::queue_purge(&name, force, reason.as_deref(), who, &online)
+        }
         Verb::Tx(Tx::NotYet(words)) => not_yet("tx", &words),
         Verb::Tx(verb) => tx::run(&verb),
         Verb::Send(args) => send::run(&args),
@@ -114,7 +117,6 @@ const NOT_YET: &[&str] = &[
     "user",
     "permission",
     "journal",
-    "queue purge",
     "queue retry",
     "queue browse",
     "queue move",

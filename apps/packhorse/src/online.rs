@@ -126,16 +126,29 @@ pub(crate) fn queue_create(name: &str, settings: &QueueSettings, online: &Online
 }
 
 pub(crate) fn queue_delete(name: &str, force: bool, reason: Option<&str>, who: Option<String>, online: &Online) -> End {
-    let mut path = queue_path(name) + if force { "?force=true" } else { "" };
-    if let Some(reason) = reason {
-        path += &format!("&reason={}", escape(reason));
-        if let Some(who) = who.or_else(operator) {
-            path += &format!("&who={}", escape(&who));
-        }
-    }
+    let path = queue_path(name) + &forced(force, reason, who);
     ask(online, Method::DELETE, &path, String::new(), |_, answer| {
         println!("queue {name} deleted with {} messages", answer["messages"]);
     })
+}
+
+pub(crate) fn queue_purge(name: &str, force: bool, reason: Option<&str>, who: Option<String>, online: &Online) -> End {
+    let path = queue_path(name) + "/messages" + &forced(force, reason, who);
+    ask(online, Method::DELETE, &path, String::new(), |_, answer| {
+        println!("{} messages of queue {name} removed", answer["messages"]);
+    })
+}
+
+/// A query: whether it is forced, why, and by whom.
+fn forced(force: bool, reason: Option<&str>, who: Option<String>) -> String {
+    let mut query = String::from(if force { "?force=true" } else { "" });
+    if let Some(reason) = reason {
+        query += &format!("&reason={}", escape(reason));
+        if let Some(who) = who.or_else(operator) {
+            query += &format!("&who={}", escape(&who));
+        }
+    }
+    query
 }
 
 /// Who runs this, as far as the environment says it.

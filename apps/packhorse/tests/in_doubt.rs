@@ -158,6 +158,34 @@ fn a_branch_that_is_in_doubt_for_too_long_raises_an_alarm_until_it_is_decided() 
 }
 
 #[test]
+fn a_queue_is_purged_of_work_in_doubt_by_force_and_the_branch_remembers_who_did_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = Broker::start(dir.path(), &["--shards", "2"]);
+    for (address, text) in [("q", "one"), ("q", "two"), ("r", "three")] {
+        broker.done(&["send", address, text]);
+    }
+    broker.done(&["tx", "prepare", "1:aa:", "--send", "q=new", "--receive", "q", "--receive", "r"]);
+    let metrics = get(&broker.http(), "/metrics");
+    for line in [
+        r#"packhorse_queue_prepared_in{queue="q"} 1"#,
+        r#"packhorse_queue_prepared_out{queue="q"} 1"#,
+        r#"packhorse_queue_prepared_out{queue="r"} 1"#,
+        "packhorse_queue_prepared_out 0",
+    ] {
+        assert!(metrics.lines().any(|told| told == line), "{line}: {metrics}");
+    }
+    let purge = ["queue", "purge", "q", "--force", "--reason", "a flood", "--who", "ann"];
+    assert_eq!(broker.done(&purge), "2 messages of queue q removed\n", "one was ready, and one came back");
+    assert_eq!(broker.done(&["queue", "purge", "q"]), "0 messages of queue q removed\n");
+    let metrics = get(&broker.http(), "/metrics");
+    assert!(!metrics.contains(r#"{queue="q"}"#), "{metrics}");
+    let shown = broker.done(&["tx", "show", "1:aa:"]);
+    assert!(shown.contains("a flood") && shown.contains("ann") && shown.contains("prepared"), "{shown}");
+    broker.done(&["tx", "commit", "1:aa:", "--reason", "sure"]);
+    assert!(broker.done(&["tx", "list"]).contains("heuristically-mixed"));
+}
+
+#[test]
 fn what_cannot_be_done_is_refused_with_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     let broker = Broker::start(dir.path(), &["--shards", "2"]);
@@ -175,6 +203,8 @@ fn what_cannot_be_done_is_refused_with_what_to_do() {
         (vec!["queue", "delete", "q"], 1, "branches in doubt (1:aa:)"),
         (vec!["queue", "delete", "q", "--force"], 1, "give a reason"),
         (vec!["queue", "delete", "q", "--reason", "r"], 2, "--force"),
+        (vec!["queue", "purge", "q"], 1, "branches in doubt (1:aa:)"),
+        (vec!["queue", "purge", "q", "--force"], 2, "--reason"),
     ] {
         let output = broker.run(&words);
         let stderr = String::from_utf8(output.stderr).unwrap();

@@ -178,7 +178,8 @@ fn no_broker_is_3_and_nonsense_is_2() {
         "send q x --property novalue",
         "send q x --delay 5",
         "receive q --selector x",
-        "queue purge q",
+        "queue purge q --force",
+        "queue purge q --reason r",
         "queue move a b",
         "tx nonsense",
         "tx commit 1:aa:",
@@ -203,8 +204,8 @@ fn no_broker_is_3_and_nonsense_is_2() {
         assert!(!said.is_empty());
     }
     let mut later = packhorse();
-    later.args(["queue", "purge", "q"]);
-    assert_eq!(refused(later).1, "packhorse: `packhorse queue purge` is not implemented yet\n");
+    later.args(["queue", "move", "a", "b"]);
+    assert_eq!(refused(later).1, "packhorse: `packhorse queue move` is not implemented yet\n");
 }
 
 #[test]

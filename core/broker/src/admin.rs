@@ -339,6 +339,33 @@ pub struct ShardReport {
     pub store: StoreStatus,
     /// Transactions at home here.
     pub transactions: TxFigures,
+    /// Queues with work of branches in doubt, those with most first; [`QUEUES_IN_DOUBT`] at most.
+    pub in_doubt: Vec<QueueInDoubt>,
     /// Alarms.
     pub alarms: Vec<Alarm>,
+}
+
+/// How many queues are named for being in doubt, of a shard and of the node.
+pub const QUEUES_IN_DOUBT: usize = 100;
+
+/// What branches in doubt have in a queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueInDoubt {
+    /// Its name.
+    pub name: String,
+    /// Messages that they add.
+    pub prepared_in: u64,
+    /// Messages that they remove.
+    pub prepared_out: u64,
+}
+
+impl QueueInDoubt {
+    /// Keeps the queues with most, in the order of how much, then of names.
+    pub fn keep_most(queues: &mut Vec<QueueInDoubt>) {
+        queues.sort_by(|a, b| {
+            let most = |queue: &QueueInDoubt| queue.prepared_in + queue.prepared_out;
+            most(b).cmp(&most(a)).then_with(|| a.name.cmp(&b.name))
+        });
+        queues.truncate(QUEUES_IN_DOUBT);
+    }
 }

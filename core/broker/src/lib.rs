@@ -19,8 +19,8 @@ mod topology;
 mod transactions;
 
 pub use admin::{
-    Alarm, By, Command, Counters, ListPage, QueuePatch, QueueReport, Refusal, RefusalKind, Reply, ShardReport, TxAct,
-    TxContents, TxFigures, TxLost, TxMessage, TxPage, TxPart, TxReport,
+    Alarm, By, Command, Counters, ListPage, QUEUES_IN_DOUBT, QueueInDoubt, QueuePatch, QueueReport, Refusal,
+    RefusalKind, Reply, ShardReport, TxAct, TxContents, TxFigures, TxLost, TxMessage, TxPage, TxPart, TxReport,
 };
 pub use config::{Config, ConfigError, TransactionConfig};
 pub use io::{Effect, Endpoint, Input, Level, Lost, Mail};

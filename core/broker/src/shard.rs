@@ -8,8 +8,9 @@ use crate::frontend::amqp10::Connection;
 use crate::io::{Effect, Input, Level, Lost, Mail};
 use crate::mail::{Answer, Body, LinkRef, Request, TxnAnswer};
 use crate::queues::Queues;
-use crate::{Alarm, Command, Config, Counters, Reply, ShardReport};
+use crate::{Alarm, Command, Config, Counters, QueueInDoubt, Reply, ShardReport};
 use packhorse_model::{ClientSession, ConnectionId, Map, Now, Seed, ShardId};
+use packhorse_queue::Stats;
 use packhorse_store::{Event, Recovered, Store};
 use packhorse_txn::ReplyTo;
 use std::cmp::Reverse;
@@ -600,6 +601,22 @@ impl<S: Store> Shard<S> {
         totals
     }
 
+    /// The queues with most work of branches in doubt.
+    fn in_doubt(&self) -> Vec<QueueInDoubt> {
+        let mut queues: Vec<QueueInDoubt> = self
+            .queues
+            .held
+            .iter()
+            .filter(|(_, held)| held.queue.in_doubt())
+            .map(|(_, held)| {
+                let Stats { prepared_in, prepared_out, .. } = held.queue.stats();
+                QueueInDoubt { name: held.queue.name().as_str().to_string(), prepared_in, prepared_out }
+            })
+            .collect();
+        QueueInDoubt::keep_most(&mut queues);
+        queues
+    }
+
     fn report(&self) -> ShardReport {
         let totals = self.totals();
         let mut alarms = if self.failed {
@@ -624,6 +641,7 @@ impl<S: Store> Shard<S> {
             memory_bytes: self.queues.ring.bytes(),
             store: self.store.status(),
             transactions,
+            in_doubt: self.in_doubt(),
             alarms,
         }
     }

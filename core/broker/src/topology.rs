@@ -353,7 +353,7 @@ impl Queues {
             return;
         }
         let counters = self.counters(slot);
-        let messages = counters.depth + counters.staged;
+        let messages = counters.depth + counters.staged - self.held[slot as usize].queue.rolling_back();
         if !force && (messages > 0 || counters.consumers > 0) {
             let detail = format!(
                 "queue \"{name}\" holds {messages} messages and has {} consumers; delete with force to lose them",

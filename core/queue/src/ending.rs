@@ -33,6 +33,11 @@ impl Ending {
         (adds.saturating_sub(self.done), self.part.removes.len() - self.done.saturating_sub(adds))
     }
 
+    /// Adds that will not be, and are counted still.
+    pub(crate) fn rolling_back(&self) -> usize {
+        if self.commit { 0 } else { self.left().0 }
+    }
+
     /// Files of what is not added yet that no store knows, see [`Part::unknown_file`]; of what is committed it knows those that are persistent.
     pub(crate) fn unknown_files(&self) -> impl Iterator<Item = LargeId> {
         let left = self.part.adds.iter().skip(self.done);

@@ -344,6 +344,11 @@ impl Queue {
         undecided.chain(ending).fold((0, 0), |(a, b), (adds, removes)| (a + adds as u64, b + removes as u64))
     }
 
+    /// Staged messages that are being rolled back: they are gone, but for the work.
+    pub fn rolling_back(&self) -> u64 {
+        self.transactions.ending.iter().map(|ending| ending.rolling_back() as u64).sum()
+    }
+
     /// Files that nobody knows when the queue is gone.
     pub(crate) fn discard_files(&self, out: &mut Vec<Effect>) {
         let undecided = self.transactions.parts.values().flat_map(Part::unknown_files);

@@ -2,7 +2,7 @@
 
 use crate::metrics::{self, About};
 use crate::problem::Problem;
-use crate::render::{self, Deleted, Queue, QueuePage, Status};
+use crate::render::{self, Queue, QueuePage, Removed, Status};
 use crate::server::Peer;
 use crate::transactions::{self, Said};
 use crate::{Gateway, Node, Phase};
@@ -39,7 +39,6 @@ pub(crate) type Parameters = Query<BTreeMap<String, String>>;
 
 /// Resources of `spec/operate.md` that this version has not, below `/api/v1`.
 pub(crate) const NOT_YET: &[&str] = &[
-    "/queues/{name}/messages",
     "/queues/{name}/messages/{*rest}",
     "/topics",
     "/topics/{*rest}",
@@ -70,6 +69,7 @@ pub(crate) fn router(app: Arc<App>, patience: Duration) -> Router {
         .route("/status", get(status))
         .route("/queues", get(queues))
         .route("/queues/{name}", get(queue).put(put_queue).delete(delete_queue))
+        .route("/queues/{name}/messages", get(not_yet).delete(purge_queue))
         .route("/config", get(config))
         .route("/openapi.json", get(openapi))
         .merge(crate::transactions::routes());
@@ -290,9 +290,35 @@ async fn delete_queue(
     peer: Option<Extension<Peer>>,
     path: Name,
     Query(query): Parameters,
-) -> Result<Json<Deleted>, Problem> {
+) -> Result<Json<Removed>, Problem> {
     let name = name(path)?;
-    parameters(&query, &["force", "reason", "who"])?;
+    let (force, by) = forced(&query, peer)?;
+    ready(&app)?;
+    match app.gateway.ask(ShardId(0), Command::QueueDelete { name: name.clone(), force, by }).await? {
+        Reply::Deleted { messages } => Ok(Json(Removed { name, messages })),
+        other => Err(refusal(other)),
+    }
+}
+
+/// Removes what nobody holds; with force also what branches in doubt hold.
+async fn purge_queue(
+    State(app): Shared,
+    peer: Option<Extension<Peer>>,
+    path: Name,
+    Query(query): Parameters,
+) -> Result<Json<Removed>, Problem> {
+    let name = name(path)?;
+    let (force, by) = forced(&query, peer)?;
+    ready(&app)?;
+    match app.gateway.ask(ShardId(0), Command::QueuePurge { name: name.clone(), by: by.filter(|_| force) }).await? {
+        Reply::Purged { messages } => Ok(Json(Removed { name, messages })),
+        other => Err(refusal(other)),
+    }
+}
+
+/// Whether it is forced, and who does so and why: needed only where branches in doubt have work in the queue, which the shards know.
+fn forced(query: &BTreeMap<String, String>, peer: Option<Extension<Peer>>) -> Result<(bool, Option<By>), Problem> {
+    parameters(query, &["force", "reason", "who"])?;
     let mut said = Said::default();
     for key in ["who", "reason"] {
         query.get(key).map_or(Ok(()), |text| said.take(key, text))?;
@@ -302,14 +328,8 @@ async fn delete_queue(
         Some("" | "true") => true,
         Some(other) => return Err(Problem::bad("invalid-parameter", format!("force={other}: must be true or false"))),
     };
-    // Needed only where branches in doubt have work in it, which the shards know.
     let who = said.who.unwrap_or_else(|| transactions::name(peer));
-    let by = said.reason.map(|reason| By { who, reason });
-    ready(&app)?;
-    match app.gateway.ask(ShardId(0), Command::QueueDelete { name: name.clone(), force, by }).await? {
-        Reply::Deleted { messages } => Ok(Json(Deleted { name, messages })),
-        other => Err(refusal(other)),
-    }
+    Ok((force, said.reason.map(|reason| By { who, reason })))
 }
 
 async fn config(State(app): Shared) -> Json<serde_json::Value> {

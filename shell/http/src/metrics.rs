@@ -1,7 +1,7 @@
 //! `/metrics`: the figures of `/api/v1/status` as Prometheus reads them. Sums over all queues, so that the number of lines does not
-//! grow with what clients name. Must not know where a figure comes from.
+//! grow with what clients name; only queues with work in doubt are named, and not more than a hundred. Must not know where a figure comes from.
 
-use packhorse_broker::ShardReport;
+use packhorse_broker::{QueueInDoubt, ShardReport};
 use std::fmt::{Display, Write};
 
 /// Text format of Prometheus.
@@ -66,8 +66,6 @@ fn queues(lines: &mut Lines, report: &ShardReport) {
         ("queue_moving", "Messages on their way to another queue", sums.moving),
         ("queue_damaged", "Messages that are set aside, unreadable", sums.damaged),
         ("queue_staged", "Messages that are not there yet", sums.staged),
-        ("queue_prepared_in", "Those of them that branches in doubt add", sums.prepared_in),
-        ("queue_prepared_out", "Messages that branches in doubt remove", sums.prepared_out),
         ("queue_depth", "Messages in queues", sums.depth),
         ("queue_bytes", "Bytes of messages in queues", sums.bytes),
         ("queue_consumers", "Consumers", sums.consumers),
@@ -82,6 +80,47 @@ fn queues(lines: &mut Lines, report: &ShardReport) {
     ] {
         lines.put(name, &format!("{help}, all queues"), value);
     }
+    in_doubt(
+        lines,
+        "queue_prepared_in",
+        "Staged messages that branches in doubt add",
+        report,
+        sums.prepared_in,
+        |queue| queue.prepared_in,
+    );
+    in_doubt(
+        lines,
+        "queue_prepared_out",
+        "Messages that branches in doubt remove",
+        report,
+        sums.prepared_out,
+        |queue| queue.prepared_out,
+    );
+}
+
+/// What branches in doubt have in the queues with most of it, and, without a name, in all others: the sum is that of all queues.
+fn in_doubt(
+    lines: &mut Lines,
+    name: &str,
+    help: &str,
+    report: &ShardReport,
+    all: u64,
+    of: impl Fn(&QueueInDoubt) -> u64,
+) {
+    lines.put(name, &format!("{help}, by queue; without a name: in all others"), rest(report, all, &of));
+    for queue in &report.in_doubt {
+        let _ = writeln!(lines.0, "packhorse_{name}{{queue=\"{}\"}} {}", label(&queue.name), of(queue));
+    }
+}
+
+/// What is in no queue that is named.
+fn rest(report: &ShardReport, all: u64, of: impl Fn(&QueueInDoubt) -> u64) -> u64 {
+    all.saturating_sub(report.in_doubt.iter().map(of).sum())
+}
+
+/// A text in a label's quotes.
+fn label(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 fn transactions(lines: &mut Lines, report: &ShardReport) {
@@ -117,7 +156,7 @@ fn seconds(time: u64, parts: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packhorse_broker::{Alarm, Stats, TxFigures};
+    use packhorse_broker::{Alarm, Counters, Stats, TxFigures};
 
     #[test]
     fn each_figure_has_a_head_and_one_line() {
@@ -126,13 +165,18 @@ mod tests {
         let report = ShardReport {
             transactions: TxFigures(stats),
             alarms: vec![alarm("one"), alarm("two")],
+            totals: Counters { prepared_in: 7, prepared_out: 3, ..Counters::default() },
+            in_doubt: vec![QueueInDoubt { name: "a \"b\" \\c".into(), prepared_in: 5, prepared_out: 3 }],
             ..ShardReport::default()
         };
         let text = render(&About { version: "0.1.0", uptime_ms: 1_500, shards: 2 }, &report);
         for line in [
             "packhorse_info{version=\"0.1.0\"} 1",
             "packhorse_uptime_seconds 1.500",
-            "packhorse_queue_prepared_in 0",
+            "packhorse_queue_prepared_in 2",
+            r#"packhorse_queue_prepared_in{queue="a \"b\" \\c"} 5"#,
+            "packhorse_queue_prepared_out 0",
+            r#"packhorse_queue_prepared_out{queue="a \"b\" \\c"} 3"#,
             "packhorse_transactions_in_doubt 2",
             "packhorse_transactions_in_doubt_age_seconds 61.005",
             "# TYPE packhorse_transactions_heuristic_decisions_total counter",

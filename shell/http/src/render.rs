@@ -2,7 +2,7 @@
 //! hold exactly in many languages.
 
 use crate::transactions::Figures;
-use packhorse_broker::{Alarm, Counters, QueueReport, ShardReport};
+use packhorse_broker::{Alarm, Counters, QueueInDoubt, QueueReport, ShardReport};
 use packhorse_store::StoreStatus;
 use serde::Serialize;
 
@@ -93,9 +93,9 @@ pub(crate) struct QueuePage {
     pub(crate) next: Option<String>,
 }
 
-/// The answer to a deletion.
+/// The answer to a deletion, or a purge.
 #[derive(Debug, Serialize)]
-pub(crate) struct Deleted {
+pub(crate) struct Removed {
     pub(crate) name: String,
     pub(crate) messages: u64,
 }
@@ -173,12 +173,14 @@ pub(crate) fn sum(reports: Vec<ShardReport>) -> ShardReport {
         all.totals.add(&report.totals);
         all.store = report.store;
         all.transactions.add(&report.transactions);
+        all.in_doubt.extend(report.in_doubt);
         for alarm in report.alarms {
             if !all.alarms.contains(&alarm) {
                 all.alarms.push(alarm);
             }
         }
     }
+    QueueInDoubt::keep_most(&mut all.in_doubt);
     all
 }
 
