@@ -3,7 +3,6 @@
 
 use crate::draw::Draw;
 use crate::host::Setup;
-use crate::plan::has_transactions;
 
 /// One act.
 #[derive(Clone, Copy, Debug)]
@@ -43,15 +42,13 @@ pub(crate) enum Deed {
 /// The acts of a seed, by descending time: the next is the last.
 pub(crate) fn acts(seed: u64, hosts: &[Setup], work_us: u64) -> Vec<Act> {
     let mut acts = if has_operators(seed) { deeds(seed, hosts, work_us) } else { Vec::new() };
-    if has_transactions(seed) {
-        let mut draw = Draw::new(seed, 7);
-        let most = draw.range(0, 5);
-        acts.extend((0..most).map(|_| {
-            let (host, at_us) = (draw.below(hosts.len()), draw.range(100_000, work_us));
-            Act { at_us, host, deed: Deed::Decide(40), dice: draw.next(), drops: false }
-        }));
-        acts.sort_by_key(|act| std::cmp::Reverse(act.at_us));
-    }
+    let mut draw = Draw::new(seed, 7);
+    let most = draw.range(0, 5);
+    acts.extend((0..most).map(|_| {
+        let (host, at_us) = (draw.below(hosts.len()), draw.range(100_000, work_us));
+        Act { at_us, host, deed: Deed::Decide(40), dice: draw.next(), drops: false }
+    }));
+    acts.sort_by_key(|act| std::cmp::Reverse(act.at_us));
     acts
 }
 

@@ -98,10 +98,8 @@ impl Plan {
         for (host, setup) in hosts.iter().enumerate() {
             people(settings.seed, host, setup, MESSAGES / count as u64, work_us, &mut cast);
         }
-        if has_transactions(settings.seed) {
-            for (host, setup) in hosts.iter().enumerate() {
-                transactors(settings.seed, host, setup, work_us, &mut cast);
-            }
+        for (host, setup) in hosts.iter().enumerate() {
+            transactors(settings.seed, host, setup, work_us, &mut cast);
         }
         let (faults, reserve) = faults(settings, count, work_us);
         let acts = if settings.operators { operator::acts(settings.seed, &hosts, work_us) } else { Vec::new() };
@@ -187,11 +185,6 @@ fn people(seed: u64, host: usize, setup: &Setup, messages: u64, work_us: u64, ca
         let role = Role::Annoy(Hostile::new(queue(&mut draw), dice(cast)));
         cast.push(Cast { host, role, connects_at: draw.range(20_000, 400_000) });
     }
-}
-
-/// Whether a seed has clients with transactions: a third of them, with operators and browsers or not.
-pub(crate) fn has_transactions(seed: u64) -> bool {
-    (seed / 3).is_multiple_of(3)
 }
 
 /// The clients of a broker that have transactions, local ones and such of two phases.

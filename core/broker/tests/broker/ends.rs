@@ -2,7 +2,7 @@
 //! `spec/entry.md`, "Redelivery").
 
 use crate::world::{C, Msg, World, each, number};
-use packhorse_amqp10::codec::{DeliveryState, TransactionalState};
+use packhorse_amqp10::codec::{DeliveryState, Error, TransactionalState};
 
 /// A client with a sender (link 0) and a receiver (link 1) on `q`, and `count` messages in its hands.
 fn holding(world: &mut World, count: u64) -> C {
@@ -55,6 +55,26 @@ fn a_link_that_we_end_ourselves_returns_what_it_holds_as_seen() {
         assert_eq!(world[c].links[1].ended.as_deref(), Some("amqp:transaction:unknown-id"));
         assert_eq!(rest(world), [(1, 1), (2, 1), (3, 1)]);
     });
+}
+
+/// A client that ends in error has not said what it saw (simulator, seeds 6360, 6793, 7490: its broker was silent for too long).
+#[test]
+fn what_a_client_ends_with_an_error_returns_what_it_holds_as_seen() {
+    let error = Error { condition: "amqp:resource-limit-exceeded", description: None, info: None };
+    for how in 0..3 {
+        each(|world| {
+            let c = holding(world, 2);
+            let client = &mut world[c];
+            let (link, session) = (client.links[1].id, client.sessions[0]);
+            match how {
+                0 => client.engine.detach(link, true, Some(&error)).unwrap(),
+                1 => client.engine.end(session, Some(&error)).unwrap(),
+                _ => client.engine.close(Some(&error), 0).unwrap(),
+            }
+            world.run();
+            assert_eq!(rest(world), [(1, 1), (2, 1)], "way {how}");
+        });
+    }
 }
 
 #[test]

@@ -284,7 +284,7 @@ impl Known<'_> {
         let rested = self.rested();
         let queue = self.record.queues.get(sent.queue);
         let seen_empty = queue.drained_before(self.at).is_some_and(|drained| rested.is_some_and(|at| at <= drained));
-        if seen_empty && !sent.damaged {
+        if seen_empty && sent.damaged_at.is_none() {
             return Certainty::No;
         }
         if self.case.fates.iter().any(|fate| fate.at <= self.at) {
@@ -297,7 +297,7 @@ impl Known<'_> {
         }
         let doubtful = stored == Certainty::Maybe
             || sent.ttl
-            || sent.damaged
+            || sent.damaged_at.is_some()
             || self.case.astray
             || !self.case.fates.is_empty()
             || self.dead_lettered() != Certainty::No
@@ -331,7 +331,7 @@ impl Known<'_> {
         let queue = self.record.queues.get(sent.queue);
         sent.answer == Answer::Confirmed
             && sent.answer_at <= self.at
-            && !(sent.ttl || sent.damaged || *astray || self.hidden())
+            && !(sent.ttl || sent.damaged_at.is_some() || *astray || self.hidden())
             && self.removers().next().is_none()
             && self.acknowledged() == Certainty::No
             && !fates.iter().any(|fate| fate.at <= self.at)

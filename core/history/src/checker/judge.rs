@@ -251,7 +251,7 @@ impl Judge<'_, '_> {
             (Answer::Unknown, Some(first)) if sent.persistent => first.at,
             (Answer::Unknown | Answer::Refused | Answer::RolledBack, _) => return false,
         };
-        if sent.damaged {
+        if sent.damaged_at.is_some() {
             return true;
         }
         let acknowledged = |receipt: &Receipt| receipt.end == End::Acknowledged;
@@ -359,7 +359,7 @@ impl Judge<'_, '_> {
         let Some(transaction) = self.record.transactions.get(sent.tx) else { return };
         atomic.worked(sent.tx);
         let nobody = receipts.is_empty() && fates.is_empty() && !astray && self.case.removers.is_empty();
-        if sent.answer != Answer::Unknown || sent.damaged || !nobody {
+        if sent.answer != Answer::Unknown || sent.damaged_at.is_some() || !nobody {
             return;
         }
         let since = transaction.commit_from.map_or(0, |(at, _)| at);
@@ -415,7 +415,7 @@ impl Judge<'_, '_> {
             };
             let volatile =
                 !sent.persistent && self.record.ended_between(self.record.queues.get(queue).broker, sent.at, u64::MAX);
-            let excused = volatile || sent.damaged || sent.ttl || sent.answer == Answer::Refused;
+            let excused = volatile || sent.damaged_at.is_some() || sent.ttl || sent.answer == Answer::Refused;
             if excused {
                 continue;
             }
@@ -562,8 +562,9 @@ impl Judge<'_, '_> {
             return;
         }
         // Since when it is ready, and from when on it can have been taken out. A link may be over without its consumer knowing: what it
-        // gives back can have been ready, and taken out, since it was sent there.
-        let mut ready = Some((sent.answer_at, sent.answer_at));
+        // gives back can have been ready, and taken out, since it was sent there. Nor does its producer know when it came to the queue; that
+        // it was committed it may learn long after.
+        let mut ready = Some((sent.answer_at, sent.at));
         // Once acknowledged it may be gone, and a later receipt need not show that it was not: its link may be one of a broker
         // that had died by then, read late.
         let mut gone = false;

@@ -57,8 +57,8 @@ pub(crate) struct Sent {
     pub(crate) delayed: bool,
     /// The transaction it was sent in. Its answer is that of the transaction, once all is read.
     pub(crate) tx: u32,
-    /// Its stored body was damaged on purpose.
-    pub(crate) damaged: bool,
+    /// When its stored body was damaged on purpose, or could not be read.
+    pub(crate) damaged_at: Option<u64>,
 }
 
 impl Sent {

@@ -51,7 +51,7 @@ pub(super) fn judge(record: &Record, report: &mut Report) {
             let overtaken = seen.at + record.options.slack_ns < first.from
                 && seen.consumer != first.consumer
                 && first.is_unflagged()
-                && !maybe_unread(record, sent, &first, seen);
+                && !maybe_away(record, sent, &first, seen);
             if overtaken {
                 let message = MessageId::new(producer.id, sent.sequence);
                 let events = [("sent", sent.place), ("overtaken by", seen.place), ("first received", first.place)];
@@ -177,7 +177,7 @@ fn earliest<'e>(slot: &mut Option<&'e Entered>, entered: &'e Entered) {
 fn overtaken(record: &Record, entered: &Entered, overtaker: &Entered, report: &mut Report) {
     let (first, seen) = (&entered.receipt.1, &overtaker.receipt.1);
     let Some(sent) = record.messages.sent(entered.message) else { return };
-    if first.is_unflagged() && !maybe_unread(record, sent, first, seen) {
+    if first.is_unflagged() && !maybe_away(record, sent, first, seen) {
         let events = [("sent", sent.place), ("overtaken by", seen.place), ("first received", first.place)];
         let what = "one that came to the queue later had been received before it was handed out";
         add(record, entered.message, sent, &events, what, report);
@@ -203,7 +203,7 @@ fn on_one_link(record: &Record, disorder: &Disorder, scratch: &mut Vec<Receipt>,
                 other.at <= receipt.at + record.options.slack_ns
             })
     });
-    if !came_back && sent.answer != Answer::Refused && !maybe_unread(record, sent, &receipt, &earlier) {
+    if !came_back && sent.answer != Answer::Refused && !maybe_away(record, sent, &receipt, &earlier) {
         let events = [("sent", sent.place), ("overtaken by", earlier.place), ("first received", receipt.place)];
         let what = "one that its producer sent later came before it on the same link";
         add(record, message, sent, &events, what, report);
@@ -220,7 +220,7 @@ fn upside_down(record: &Record, inversion: &Disorder, scratch: &mut Vec<Receipt>
     if receipt.queue != sent.queue
         || record.queues.get(sent.queue).filtered
         || record.operations.touched(sent.queue)
-        || maybe_unread(record, sent, &receipt, &lower)
+        || maybe_away(record, sent, &receipt, &lower)
     {
         return;
     }
@@ -247,10 +247,14 @@ fn certainly_back(record: &Record, earlier: &Receipt, later: &Receipt) -> bool {
         && back_at.is_some_and(|at| at + record.options.slack_ns < next.attached_at)
 }
 
-/// Whether `first` may not have been the first time: another consumer, that was there when `overtaker` was sent out, closed its link
-/// in order, and what was on its way to it went back unseen and unrecorded.
-fn maybe_unread(record: &Record, sent: &Sent, first: &Receipt, overtaker: &Receipt) -> bool {
+/// Whether it may have been out of its place when `overtaker` was sent out: its body could not be read, and what is behind such a one goes on. Or
+/// `first` may not have been the first time: another consumer, that was there when `overtaker` was sent out, closed its link in order, and what
+/// was on its way to it went back unseen and unrecorded.
+fn maybe_away(record: &Record, sent: &Sent, first: &Receipt, overtaker: &Receipt) -> bool {
     let slack = record.options.slack_ns;
+    if sent.damaged_at.is_some_and(|at| at <= overtaker.at + slack) {
+        return true;
+    }
     let here = [Some(sent.queue), Some(first.queue).filter(|queue| *queue != sent.queue)];
     here.into_iter().flatten().flat_map(|queue| &record.queues.get(queue).unread).any(|unread| {
         unread.consumer != first.consumer

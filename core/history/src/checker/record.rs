@@ -193,7 +193,7 @@ impl Record {
                     ttl: ttl_ms != 0,
                     delayed: delay_ms != 0,
                     tx: tx.map_or(NONE, |tx| self.transactions.index(tx)),
-                    damaged: false,
+                    damaged_at: None,
                 };
                 self.messages.send(message.producer, sent).map_err(|before| {
                     format!("producer {} sends {} after {before}: sequences ascend", message.producer, message.sequence)
@@ -347,7 +347,7 @@ impl Record {
             }
             Event::Damaged { message } => match self.messages.sent_mut(message) {
                 Some(sent) => {
-                    sent.damaged = true;
+                    sent.damaged_at.get_or_insert(at);
                     Ok(())
                 }
                 None => Err(format!("message {message} is damaged, which has not been sent")),

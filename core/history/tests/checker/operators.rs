@@ -312,6 +312,19 @@ mod wanted {
         assert_eq!(story.broken(), NOTHING);
     }
 
+    /// Seed 9807: it came to the queue with a commit, was moved away, and its producer learned of the commit long after.
+    #[test]
+    fn what_was_moved_away_before_its_producer_was_told_is_not_ready() {
+        let late = |move_it: bool| {
+            let story = Story::of(3).at(1, 1, attach(1)).at(1, 1, credit(1, 10)).at(10, 0, send(0));
+            let story = if move_it { story.at(20, 2, moves(1)).at(30, 2, moved(1, 1)) } else { story };
+            let story = story.at(100, 0, sent_ok(0));
+            (100..=1_500).step_by(100).fold(story, |story, ms| story.at(ms, 1, Event::Tick)).broken()
+        };
+        assert_eq!(late(true), NOTHING);
+        assert_eq!(late(false), [("I9", 1)]);
+    }
+
     /// Seed 12102 of d9a4e2c: a message was moved away after its broker had ended, and a client that had not noticed gave it back after that.
     #[test]
     fn what_is_given_back_may_have_been_moved_away_since_it_was_sent_there() {

@@ -115,6 +115,8 @@ struct Running {
     sync: Option<(u64, u64)>,
     /// A folder to sync: changes of names below this number.
     sync_dir: Option<(Dir, u64)>,
+    /// The trouble that makes it take long.
+    slowed_by: Option<u64>,
 }
 
 /// See the file's head.
@@ -200,9 +202,10 @@ impl SimDisk {
         self.troubles.plant(trouble);
     }
 
-    /// Takes one trouble away, if it has not struck.
-    pub fn spare(&mut self, id: u64) {
+    /// Takes one trouble away, if it has not struck. Answers when the last operation ends that it makes take long, if one runs, virtual µs.
+    pub fn spare(&mut self, id: u64) -> Option<u64> {
         self.troubles.spare(id);
+        self.running.iter().rev().find(|(_, running)| running.slowed_by == Some(id)).map(|((at, _), _)| *at)
     }
 
     /// Takes all troubles away that have not struck, or would strike again.
@@ -324,7 +327,7 @@ impl SimDisk {
     /// Begins it; answers by how many µs longer than usual it takes, too.
     fn begin(&mut self, id: IoId, op: DiskOp) -> (Running, u64) {
         self.ops += 1;
-        let mut running = Running { id, result: Ok(IoDone::Done), sync: None, sync_dir: None };
+        let mut running = Running { id, result: Ok(IoDone::Done), sync: None, sync_dir: None, slowed_by: None };
         if let Some((fits, left, when)) = &mut self.crash_on
             && fits(&op)
         {
@@ -362,7 +365,7 @@ impl SimDisk {
         }
         let mut stalled = 0;
         match self.troubles.strike(&op) {
-            Some(Ill::Slow(us)) => stalled = us,
+            Some(Ill::Slow(trouble, us)) => (stalled, running.slowed_by) = (us, Some(trouble)),
             Some(Ill::Write) => {
                 self.part_of_write(op, &mut running);
                 running.result = Err(IoError { kind: IoErrorKind::Other, text: "injected error".into() });

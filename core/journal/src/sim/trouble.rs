@@ -80,7 +80,8 @@ pub(crate) enum Ill {
     Error,
     /// It fails, and what it was to make safe waits for the next one.
     Unsynced,
-    Slow(u64),
+    /// Of this trouble, by so many µs.
+    Slow(u64, u64),
 }
 
 /// All troubles of a disk.
@@ -134,7 +135,7 @@ impl Troubles {
         };
         self.struck.push(Struck { id, unread });
         Some(match effect {
-            Effect::Slow(us) => Ill::Slow(us),
+            Effect::Slow(us) => Ill::Slow(id, us),
             Effect::Unsynced => Ill::Unsynced,
             Effect::Error if verb == Verb::Write => Ill::Write,
             Effect::Error => Ill::Error,

@@ -5,7 +5,6 @@ use super::{Due, World};
 use crate::books::queue_name;
 use crate::draw::Draw;
 use crate::operator::{Act, Deed};
-use crate::plan::has_transactions;
 use packhorse_broker::{By, Command, QueuePatch, RefusalKind, Reply, TxAct, TxState};
 use packhorse_history::Event;
 use packhorse_model::{OnFull, QueueLimits, ShardId};
@@ -204,8 +203,8 @@ impl World {
         let told = Told { operation: self.operators.operations, queue: queue_name(host, name), what: what.clone() };
         self.tell_operation(host, &told, None);
         let name = name.to_owned();
-        // In worlds with transactions some insist, whatever is in doubt there.
-        let by = (has_transactions(self.seed) && draw.chance(50)).then(insists);
+        // Some insist, whatever is in doubt there.
+        let by = draw.chance(50).then(insists);
         let command = match what {
             What::Purge => Command::QueuePurge { name, by },
             What::Delete => Command::QueueDelete { name, force: draw.chance(85), by },

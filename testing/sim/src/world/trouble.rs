@@ -484,7 +484,14 @@ impl World {
                 let ours = self.planted.iter().filter(|(_, (whose, kind))| (*whose, *kind) == (host, Kind::DiskBroken));
                 self.replaced.extend(ours.map(|(id, _)| *id));
             }
-            Cure::Spare(id) => self.hosts[host].with_disk(|disk| disk.spare(id)),
+            // It may have struck late, for another one stood before it: it is over with what it holds up.
+            Cure::Spare(id) => {
+                let until = self.hosts[host].with_disk(|disk| disk.spare(id));
+                if let Some(until) = until.filter(|until| *until > self.now_us) {
+                    self.at(until, Due::Heal(spell));
+                    return;
+                }
+            }
         }
         self.spells[spell].over = true;
         self.tell_fault(&name, host, false);

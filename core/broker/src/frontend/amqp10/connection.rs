@@ -63,11 +63,20 @@ enum Farewell {
 pub(super) enum Going {
     /// In order: what it holds was not seen.
     InOrder,
+    /// The peer ended it, and named an error: it may have seen what it holds. What it sent before counts.
+    InError,
     /// Another one took its place, or it broke a rule, or we cannot go on with it. The client has not said what it saw, so what it
     /// holds counts as seen; the link is told.
     Stolen,
     /// The connection broke.
     Lost,
+}
+
+impl Going {
+    /// How the peer ended it: with this error, or none.
+    fn told(error: Option<&Error<'_>>) -> Going {
+        if error.is_some() { Going::InError } else { Going::InOrder }
+    }
 }
 
 impl Connection {
@@ -176,12 +185,12 @@ impl Connection {
             Event::SessionFlow { session, window_opened: true, .. } => self.unblock(queues, Some(session)),
             Event::Attach(attach) => self.on_attach(queues, &attach),
             Event::Detached { token, closed, error, answered, .. } => {
-                if let Some(error) = error {
+                if let Some(error) = &error {
                     let name = self.link(token).map_or("", |link| &link.name);
-                    let text = format!("the peer detached link \"{name}\": {}", words(&error));
+                    let text = format!("the peer detached link \"{name}\": {}", words(error));
                     queues.log(Level::Info, Some(self.id), text);
                 }
-                self.link_goes(queues, token, Going::InOrder);
+                self.link_goes(queues, token, Going::told(error.as_ref()));
                 if answered {
                     self.forget(queues, token);
                 } else if self.link(token).is_some() {
@@ -195,10 +204,10 @@ impl Connection {
             }
             Event::SessionBegun { .. } => self.sessions += 1,
             Event::SessionEnded { session, error, answered, .. } => {
-                if let Some(error) = error {
-                    queues.log(Level::Info, Some(self.id), format!("the peer ended a session: {}", words(&error)));
+                if let Some(error) = &error {
+                    queues.log(Level::Info, Some(self.id), format!("the peer ended a session: {}", words(error)));
                 }
-                self.session_goes(queues, session, Going::InOrder);
+                self.session_goes(queues, session, Going::told(error.as_ref()));
                 if answered {
                     self.forget_links(queues, session);
                     self.sessions -= 1;
@@ -212,10 +221,10 @@ impl Connection {
                 self.forget_links(queues, session);
             }
             Event::Closed { error, answered } => {
-                if let Some(error) = error {
-                    queues.log(Level::Info, Some(self.id), format!("the peer closed: {}", words(&error)));
+                if let Some(error) = &error {
+                    queues.log(Level::Info, Some(self.id), format!("the peer closed: {}", words(error)));
                 }
-                self.all_go(queues, Going::InOrder);
+                self.all_go(queues, Going::told(error.as_ref()));
                 if !answered {
                     self.farewells.push(Farewell::Close);
                 }
