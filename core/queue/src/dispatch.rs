@@ -8,7 +8,6 @@ use crate::entry::{Event, State};
 use crate::history::NONE;
 use crate::input::{Deliver, DeliveryKey, Effect, Turn};
 use crate::list::Place;
-use crate::moves::Moving;
 use crate::planted::told;
 use crate::queue::Queue;
 use crate::slot::Flag;
@@ -29,6 +28,19 @@ enum Offer {
     Given,
     /// Nothing is there for it, or the first entry for it must be waited for.
     Nothing,
+}
+
+/// How far operators' wishes came.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// As far as they can go, or there are none.
+    All,
+    /// There is more, and it comes first.
+    Work,
+    /// There is more, when something is known that wakes the queue: that the next one is marked, or that what was offered elsewhere is taken.
+    Waits,
+    /// There is more, after consumers have had their turn.
+    Next,
 }
 
 /// How far the other things came.
@@ -99,20 +111,21 @@ impl Queue {
         if !self.end_parts(work, turn, out) {
             return Errands::First;
         }
-        if !self.purge(work, turn, out) {
-            return Errands::First;
-        }
-        let moving = self.move_on(work, turn, out);
-        if moving == Moving::Offering || !self.overflow(work, turn, out) {
+        let taken = match self.purge(work, turn, out) {
+            Taken::All => self.move_on(work, turn, out),
+            waits => waits,
+        };
+        if taken == Taken::Work || !self.overflow(work, turn, out) {
             return Errands::First;
         }
         self.errands = self.has_errands();
         let more = self.show_browsers(turn, out);
-        match moving {
-            Moving::Unknown => Errands::Unknown { more },
-            Moving::Next => Errands::More,
-            _ if more => Errands::More,
-            _ => Errands::Done,
+        if self.move_is_open() {
+            Errands::Unknown { more }
+        } else if more || taken == Taken::Next {
+            Errands::More
+        } else {
+            Errands::Done
         }
     }
 

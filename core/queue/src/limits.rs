@@ -151,6 +151,9 @@ impl Queue {
     pub(crate) fn overflow(&mut self, work: &mut u32, turn: &mut Turn<'_>, out: &mut Vec<Effect>) -> bool {
         while self.limits.drops() && !self.stuck() && self.overflows() {
             let Some((level, sequence, place)) = self.oldest_ready() else { break };
+            if !self.may_leave(level, sequence, place, 0, turn) {
+                break;
+            }
             if *work == 0 {
                 return false;
             }

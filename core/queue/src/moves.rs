@@ -4,6 +4,7 @@
 //! known what is taken, consumers get nothing, for what comes back must not find that later ones went before it. They have their turn
 //! between one window and the next.
 
+use crate::dispatch::Taken;
 use crate::entry::State;
 use crate::input::{Effect, Turn};
 use crate::queue::Queue;
@@ -13,19 +14,6 @@ use packhorse_model::Sequence;
 
 /// Most entries of one move that are offered at once.
 const WINDOW: u64 = 256;
-
-/// How far moves came.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Moving {
-    /// As far as they can go, or there are none.
-    Done,
-    /// There is more to be offered, first of all.
-    Offering,
-    /// It is not known yet whether all that was offered is taken. The answers wake the queue.
-    Unknown,
-    /// The next window comes after consumers.
-    Next,
-}
 
 /// A move in progress.
 #[derive(Clone, Copy, Debug)]
@@ -60,13 +48,13 @@ impl Queue {
     }
 
     /// Goes on with moves as far as `work` goes.
-    pub(crate) fn move_on(&mut self, work: &mut u32, turn: &mut Turn<'_>, out: &mut Vec<Effect>) -> Moving {
+    pub(crate) fn move_on(&mut self, work: &mut u32, turn: &mut Turn<'_>, out: &mut Vec<Effect>) -> Taken {
         while let Some(&Mover { token, below, left, window, under_way, moved, .. }) = self.moves.front() {
             let oldest = self.oldest_ready().filter(|(_, sequence, _)| left > 0 && *sequence < below);
             let Some((level, sequence, place)) = oldest else {
                 if under_way > 0 {
                     self.mover(token).end();
-                    return Moving::Unknown;
+                    return Taken::Waits;
                 }
                 self.moves.pop_front();
                 out.push(Effect::Moved { token, count: moved });
@@ -74,20 +62,28 @@ impl Queue {
             };
             if window == 0 {
                 if under_way > 0 {
-                    return Moving::Unknown;
+                    return Taken::Waits;
                 }
                 self.mover(token).window = left.min(WINDOW);
-                return Moving::Next;
+                return Taken::Next;
+            }
+            if !self.may_leave(level, sequence, place, left.min(below - sequence), turn) {
+                return Taken::Waits;
             }
             if *work == 0 {
-                return Moving::Offering;
+                return Taken::Work;
             }
             *work -= 1;
             let mover = self.mover(token);
             (mover.left, mover.window, mover.under_way) = (left - 1, window - 1, under_way + 1);
             self.divert(level, sequence, place, Cause::Move { token }, turn, out);
         }
-        Moving::Done
+        Taken::All
+    }
+
+    /// Whether something was offered that may still come back.
+    pub(crate) fn move_is_open(&self) -> bool {
+        self.moves.front().is_some_and(|mover| mover.under_way > 0)
     }
 
     fn mover(&mut self, token: u64) -> &mut Mover {

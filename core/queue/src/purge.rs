@@ -2,7 +2,8 @@
 //!
 //! Must not know: who asked. Entries that come after the question stay.
 
-use crate::entry::Event;
+use crate::dispatch::Taken;
+use crate::entry::{Event, State};
 use crate::input::{Effect, Turn};
 use crate::queue::Queue;
 use alloc::vec::Vec;
@@ -24,15 +25,19 @@ impl Queue {
         self.errands = true;
     }
 
-    /// Goes on with purges as far as `work` goes; true when none is left.
-    pub(crate) fn purge(&mut self, work: &mut u32, turn: &mut Turn<'_>, out: &mut Vec<Effect>) -> bool {
+    /// Goes on with purges as far as `work` goes.
+    pub(crate) fn purge(&mut self, work: &mut u32, turn: &mut Turn<'_>, out: &mut Vec<Effect>) -> Taken {
         while let Some(&purge) = self.purges.front() {
             while let Some((level, sequence)) = self.purgeable(purge.below) {
+                let place = self.find(level, sequence).expect("what is ready or set aside is in its list");
+                let ready = self.list(level).slot(place).packed.state() == State::Available;
+                if ready && !self.may_leave(level, sequence, place, purge.below - sequence, turn) {
+                    return Taken::Waits;
+                }
                 if *work == 0 {
-                    return false;
+                    return Taken::Work;
                 }
                 *work -= 1;
-                let place = self.find(level, sequence).expect("what is ready or set aside is in its list");
                 self.damaged.remove(&(level, sequence));
                 self.undoom(level, sequence, place);
                 self.must(level, place, Event::Purge, turn);
@@ -41,7 +46,7 @@ impl Queue {
             let done = self.purges.pop_front().expect("it is under way");
             out.push(Effect::Purged { token: done.token, count: done.count });
         }
-        true
+        Taken::All
     }
 
     /// An entry below `below` that nobody holds and nobody waits for.

@@ -387,9 +387,35 @@ impl Queue {
 
     /// Sees to it that the range of `sequence` is marked; true if the mark is in this turn's batch.
     pub(crate) fn mark(&mut self, sequence: Sequence, turn: &mut Turn<'_>) -> bool {
+        self.mark_many(sequence, self.consumers.credit(), turn)
+    }
+
+    fn mark_many(&mut self, sequence: Sequence, soon: u64, turn: &mut Turn<'_>) -> bool {
         let floor = self.levels.iter().flatten().filter_map(|l| l.list.floor()).min().unwrap_or(sequence);
-        let soon = self.counts.of(State::Available).min(self.consumers.credit());
+        let soon = self.counts.of(State::Available).min(soon);
         self.marks.write(self.id, sequence, soon, floor, turn)
+    }
+
+    /// Whether a ready entry that nobody has seen may be taken out, by an operator or for lack of room. What is behind it goes on before that is
+    /// durable, and a crash can bring it back: then it must be marked as what was given out is. Otherwise its range is marked first, and others if
+    /// so many more are to go `soon`.
+    pub(crate) fn may_leave(
+        &mut self,
+        level: u8,
+        sequence: Sequence,
+        place: Place,
+        soon: u64,
+        turn: &mut Turn<'_>,
+    ) -> bool {
+        let packed = &self.list(level).slot(place).packed;
+        let told = packed.history != NONE && self.histories.get(packed.history).deliveries > 0;
+        if told || !packed.persistent() || self.marks.cover(sequence) {
+            return true;
+        }
+        if self.mark_many(sequence, soon, turn) {
+            turn.batch.require_flush();
+        }
+        false
     }
 
     fn reserve(

@@ -139,6 +139,11 @@ impl Memory {
         }
     }
 
+    /// Batches submitted so far, of all shards.
+    pub fn submitted(&self) -> u64 {
+        self.world.borrow().submitted
+    }
+
     /// Makes up to `count` more batches of a shard durable; how many it were.
     pub fn flush(&self, shard: ShardId, count: usize) -> usize {
         self.world.borrow_mut().flush(usize::from(shard.0), count)

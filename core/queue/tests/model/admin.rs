@@ -110,6 +110,7 @@ impl World {
                     }
                     assert_eq!(self.oldest_ready(), Some(sequence), "the oldest goes first");
                     assert!(!overflows || self.must_drop(), "only what is too much is dropped");
+                    assert!(self.may_leave(sequence), "what goes unseen is marked, for a crash may bring it back");
                     if let Some(token) = offer.token {
                         let mover = &mut self.moves[moves];
                         assert!(
@@ -244,8 +245,11 @@ impl World {
 
     /// What each browser was shown, and what it was to be shown. `work`: what was left for other things that come first.
     pub(crate) fn browsed(&mut self, effects: &[Effect], work: u32) {
-        let comes_first = !self.purges.is_empty() && !effects.iter().any(|e| matches!(e, Effect::Purged { .. }))
-            || self.more_to_divert(effects);
+        let purged = effects.iter().filter(|e| matches!(e, Effect::Purged { .. })).count();
+        let more_to_purge = self.purges.get(purged).is_some_and(|(_, below, _)| {
+            self.oldest_ready().filter(|sequence| sequence < below).is_none_or(|sequence| self.may_leave(sequence))
+        });
+        let comes_first = more_to_purge || self.more_to_divert(effects);
         let mut shown: BTreeMap<u64, Vec<(u64, u32, bool)>> = BTreeMap::new();
         for effect in effects {
             if let Effect::Deliver(d) = effect
@@ -304,15 +308,34 @@ impl World {
     fn more_to_divert(&self, effects: &[Effect]) -> bool {
         let done = effects.iter().filter(|e| matches!(e, Effect::Moved { .. })).count();
         let oldest = self.oldest_ready();
+        let oldest = oldest.filter(|sequence| self.may_leave(*sequence));
         let moves = self.moves.get(done).is_some_and(|m| m.left > 0 && oldest.is_some_and(|s| s < m.below));
         moves || self.must_drop() && oldest.is_some()
     }
 
+    /// Whether this entry, if a crash brings it back after it was taken out, is marked as what was given out is.
+    pub(crate) fn may_leave(&self, sequence: u64) -> bool {
+        let entry = &self.entries[&sequence];
+        !entry.persistent || entry.deliveries > 0 || self.marks.contains(&(sequence / 256))
+    }
+
+    /// Whether the oldest one can only be taken out when it is marked, which is on its way.
+    fn waits_for_mark(&self) -> bool {
+        let Some(sequence) = self.oldest_ready().filter(|sequence| !self.may_leave(*sequence)) else { return false };
+        let ticket = self.marking_of(sequence).expect("what is not marked is being marked");
+        assert!(ticket < self.ticket || self.batch.urgent(), "whoever waits for a mark has it flushed");
+        true
+    }
+
     pub(crate) fn no_errand_is_left_undone(&self) {
+        assert!(self.purges.is_empty() || self.waits_for_mark(), "a purge waits only for marks");
         if let Some(mover) = self.moves.front() {
-            assert!(mover.under_way > 0, "a move waits only for answers");
+            assert!(mover.under_way > 0 || self.waits_for_mark(), "a move waits only for answers, and for marks");
         }
-        assert!(!self.must_drop() || self.oldest_ready().is_none(), "what is too much is dropped");
+        assert!(
+            !self.must_drop() || self.oldest_ready().is_none() || self.waits_for_mark(),
+            "what is too much is dropped"
+        );
         for (id, browser) in &self.browsers {
             if browser.credit() > 0 {
                 let mut looks = Browser { from: browser.from, ..Browser::default() };

@@ -423,7 +423,9 @@ impl World {
             self.carry(index);
         }
         busy |= self.feeds.iter().any(|feeds| !feeds.is_empty());
+        let submitted = self.memory.submitted();
         let effects = self.drive();
+        busy |= self.memory.submitted() > submitted;
         for (shard, effect) in effects {
             busy = true;
             self.effect(usize::from(shard.0), effect);
