@@ -170,8 +170,11 @@ impl Queues {
             }
             return Ok(());
         }
-        let refused = |effect: &Effect<TxnPart>| matches!(effect, Effect::Refused { control, txn, .. } if (*control, *txn) == (work.control, work.txn));
         let turn = self.txn_turn();
+        if self.transactions.home.takes(&work, &turn) {
+            return Ok(());
+        }
+        let refused = |effect: &Effect<TxnPart>| matches!(effect, Effect::Refused { control, txn, .. } if (*control, *txn) == (work.control, work.txn));
         let mut effects = std::mem::take(&mut self.transactions.effects);
         self.transactions.home.handle(Input::Work(work), &turn, &mut effects);
         let refusal = effects.iter().position(refused).map(|at| effects.remove(at));

@@ -255,17 +255,36 @@ impl<P> Home<P> {
         Ok(())
     }
 
+    /// Takes in work with nothing that follows from it, as most of it is. False: nothing was changed, and [`Home::handle`] is to be told.
+    #[inline]
+    #[must_use]
+    pub fn takes(&mut self, work: &Work, turn: &Turn) -> bool {
+        let due = self.deadlines.first().is_some_and(|(at, _)| *at <= turn.now.mono_us);
+        !due && !self.failed && self.took(work)
+    }
+
+    #[inline]
+    fn took(&mut self, work: &Work) -> bool {
+        let Some(txn) = self.txns.get_mut(&work.txn) else { return false };
+        let wanted = txn.staged_bytes.saturating_add(work.part.bytes);
+        let may = txn.state == State::Associated && txn.controls.contains(&(work.control, true));
+        if !may || wanted > self.config.staged_bytes_max {
+            return false;
+        }
+        *txn.parts.entry(work.queue).or_default() += work.part;
+        txn.staged_bytes = wanted;
+        true
+    }
+
     fn work(&mut self, work: Work, out: &mut Vec<Effect<P>>) {
+        if self.took(&work) {
+            return;
+        }
         let Work { txn: id, control, queue, part, sent } = work;
         let why = match self.txns.get_mut(&id) {
             Some(txn) if txn.controls.contains(&(control, true)) => match txn.state {
                 State::Associated => {
                     let (value, wanted) = (self.config.staged_bytes_max, txn.staged_bytes.saturating_add(part.bytes));
-                    if wanted <= value {
-                        *txn.parts.entry(queue).or_default() += part;
-                        txn.staged_bytes = wanted;
-                        return;
-                    }
                     let limit = Limit::StagedBytes;
                     self.doom(id, Cause::Limit(limit), out);
                     NoWork::Limit(Box::new(Refusal { limit, value, wanted, txn: Some(id) }))

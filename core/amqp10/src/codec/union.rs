@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::cursor::{Bounds, Cursor, Descriptor};
+use super::cursor::{BINARY8, Bounds, Cursor, DESCRIBED, Descriptor, LIST0, LIST8, ULONG8};
 use super::encode;
 use super::error::{DecodeError, Fault};
 use super::generated::{
@@ -90,6 +90,28 @@ fn not_an_outcome(code: u64) -> DecodeError {
     DecodeError::Value { what: "outcome", fault: Fault::UnknownDescriptor { expected: "an outcome", code: Some(code) } }
 }
 
+/// A transactional state in the shortest form there is, without an outcome or with `accepted`: with work in transactions there are two of
+/// them for each message. None: it is something else, or written otherwise; nothing was read.
+#[inline]
+fn short_transactional<'a>(cursor: &mut Cursor<'a>) -> Option<TransactionalState<'a>> {
+    const ACCEPTED: [u8; 4] = [DESCRIBED, ULONG8, Accepted::CODE as u8, LIST0];
+    const CODE: u8 = TransactionalState::CODE as u8;
+    let (&[DESCRIBED, ULONG8, CODE, LIST8, size, count, BINARY8, length], behind) =
+        cursor.rest().split_first_chunk()?
+    else {
+        return None;
+    };
+    let (txn_id, behind) = behind.split_at_checked(usize::from(length))?;
+    // The size counts what is behind it.
+    let (outcome, more) = match (count, usize::from(size).checked_sub(3 + txn_id.len())?) {
+        (1, 0) => (None, 0),
+        (2, 4) if behind.starts_with(&ACCEPTED) => (Some(Outcome::Accepted), ACCEPTED.len()),
+        _ => return None,
+    };
+    *cursor = Cursor::new(&behind[more..]);
+    Some(TransactionalState { txn_id, outcome })
+}
+
 /// The state of a delivery at one end of its link.
 //= amqp10 3.4, 4.5.8
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +135,15 @@ pub enum DeliveryState<'a> {
 }
 
 impl<'a> DeliveryState<'a> {
+    #[inline]
     pub(crate) fn read(cursor: &mut Cursor<'a>, bounds: Bounds) -> Result<Self, DecodeError> {
+        match short_transactional(cursor) {
+            Some(state) => Ok(Self::Transactional(state)),
+            None => Self::read_any(cursor, bounds),
+        }
+    }
+
+    fn read_any(cursor: &mut Cursor<'a>, bounds: Bounds) -> Result<Self, DecodeError> {
         let (descriptor, mut list) = look(cursor, "delivery state")?;
         let state = match state_code(descriptor) {
             Some(Accepted::CODE) => {
@@ -250,4 +280,56 @@ pub enum MessageId<'a> {
     Binary(&'a [u8]),
     /// Text.
     String(&'a str),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::Limits;
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    /// What is read, and how much is left.
+    fn read<'a>(
+        bytes: &'a [u8],
+        how: impl Fn(&mut Cursor<'a>, Bounds) -> Result<DeliveryState<'a>, DecodeError>,
+    ) -> Result<(DeliveryState<'a>, &'a [u8]), DecodeError> {
+        let mut cursor = Cursor::new(bytes);
+        let state = how(&mut cursor, Bounds::parsed(&Limits::default()))?;
+        Ok((state, cursor.rest()))
+    }
+
+    proptest! {
+        #[test]
+        fn the_short_form_of_a_transactional_state_is_read_like_any(
+            txn_id in prop::collection::vec(any::<u8>(), 0..40),
+            outcome in prop::sample::select(vec![None, Some(Outcome::Accepted), Some(Outcome::Released)]),
+            behind in prop::collection::vec(any::<u8>(), 0..4),
+            damage in prop::option::of((any::<prop::sample::Index>(), any::<u8>())),
+            cut in any::<prop::sample::Index>(),
+            whole in any::<bool>(),
+        ) {
+            let state = DeliveryState::Transactional(TransactionalState { txn_id: &txn_id, outcome });
+            let mut bytes = Vec::new();
+            state.encode(&mut bytes);
+            bytes.extend(behind);
+            if let Some((at, byte)) = damage {
+                let at = at.index(bytes.len().min(8 + txn_id.len() + 4));
+                if let Some(place) = bytes.get_mut(at) {
+                    *place = byte;
+                }
+            }
+            let end = if whole { bytes.len() } else { cut.index(bytes.len() + 1) };
+            let bytes = &bytes[..end];
+            prop_assert_eq!(read(bytes, DeliveryState::read), read(bytes, DeliveryState::read_any));
+        }
+
+        #[test]
+        fn the_short_form_is_what_is_written(txn_id in prop::collection::vec(any::<u8>(), 0..=32), says in any::<bool>()) {
+            let wanted = TransactionalState { txn_id: &txn_id, outcome: says.then_some(Outcome::Accepted) };
+            let mut bytes = Vec::new();
+            DeliveryState::Transactional(wanted).encode(&mut bytes);
+            prop_assert_eq!(short_transactional(&mut Cursor::new(&bytes)), Some(wanted));
+        }
+    }
 }

@@ -12,6 +12,9 @@ const SHARE_FROM_BYTES: usize = 64 << 10;
 /// A piece takes no more bodies from here on: as much as goes ahead at once.
 const FULL_BYTES: usize = 1 << 20;
 
+/// The least room of a piece that is not the first of its kind.
+const ROOM_BYTES: usize = 4 << 10;
+
 /// Whose bodies are in a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -30,7 +33,7 @@ impl Kind {
 /// The bytes of a piece.
 #[derive(Debug)]
 pub(super) enum Bodies {
-    /// More may be copied behind them.
+    /// More may be copied behind them, as far as there is room: what is there is not moved.
     Growing(Vec<u8>),
     Whole(Bytes),
 }
@@ -132,10 +135,15 @@ impl Pieces {
         // Numbers ascend over the bodies of a kind, so only the last piece of it takes more.
         let last = self.pieces.iter().rposition(|piece| piece.kind == kind);
         let takes =
-            |piece: &Piece| matches!(&piece.bytes, Bodies::Growing(held) if held.len() + bytes.len() <= FULL_BYTES);
+            |held: &Bodies| matches!(held, Bodies::Growing(held) if held.capacity() - held.len() >= bytes.len());
         let piece = match last {
-            Some(at) if takes(&self.pieces[at]) => &mut self.pieces[at],
-            _ => self.open(kind, Bodies::Growing(Vec::new())),
+            Some(at) if takes(&self.pieces[at].bytes) => &mut self.pieces[at],
+            last => {
+                // The first has room for one body, as many transactions have no more; each later one for twice as much as the one before.
+                let before = last.map(|at| self.pieces[at].bytes.len());
+                let room = before.map_or(0, |before| (2 * before).clamp(ROOM_BYTES, FULL_BYTES));
+                self.open(kind, Bodies::Growing(Vec::with_capacity(room.max(bytes.len()))))
+            }
         };
         piece.left += 1;
         let Bodies::Growing(held) = &mut piece.bytes else { unreachable!("it takes more") };
