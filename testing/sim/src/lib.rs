@@ -27,7 +27,7 @@ mod verdict;
 mod world;
 
 pub use campaign::{Campaign, numbers, work};
-pub use client::Got;
+pub use client::{Got, Tx};
 pub use coverage::Coverage;
 pub use fault::Kind;
 pub use message::Shape;
@@ -39,4 +39,4 @@ pub use story::story;
 pub use trial::trial;
 pub use verdict::{Breach, Occurred, Totals, Verdict};
 pub use world::run;
-pub use world::script::{Receiver, Script, Sender, Who};
+pub use world::script::{Branch, Control, Heard, Receiver, Script, Sender, Who};

@@ -21,6 +21,16 @@ pub enum Kind {
     Relocate,
     /// A mark: its messages may go out from when it is durable.
     Mark,
+    /// A transaction, or a branch in one phase, that is committed.
+    Commit,
+    /// A branch that is prepared.
+    Prepare,
+    /// A prepared branch that is decided by its manager.
+    Decide,
+    /// One that is decided by an operator.
+    Heuristic,
+    /// One whose heuristic outcome is forgotten.
+    Forget,
 }
 
 impl Kind {
@@ -31,6 +41,11 @@ impl Kind {
             Kind::Redeliver => matches!(op, Op::Redeliver { .. }),
             Kind::Relocate => matches!(op, Op::Relocate { .. }),
             Kind::Mark => matches!(op, Op::DispatchMark { .. } | Op::ExactMark { .. }),
+            Kind::Commit => matches!(op, Op::Commit(_)),
+            Kind::Prepare => matches!(op, Op::Prepare(_)),
+            Kind::Decide => matches!(op, Op::Decide(_)),
+            Kind::Heuristic => matches!(op, Op::Heuristic(_)),
+            Kind::Forget => matches!(op, Op::Forget { .. }),
         })
     }
 }

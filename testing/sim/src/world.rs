@@ -34,6 +34,8 @@ const TURN_BYTES: usize = 256 << 10;
 
 /// Between two looks at the whole.
 const LOOK_US: u64 = 25_000;
+/// The same in a script, which only measures.
+const LOOK_OF_SCRIPT_US: u64 = 250_000;
 
 /// What is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -235,7 +237,8 @@ impl World {
                 Due::Nothing => {}
                 Due::Look => {
                     self.look();
-                    self.at(self.now_us + LOOK_US, Due::Look);
+                    let us = if self.phase == Phase::Script { LOOK_OF_SCRIPT_US } else { LOOK_US };
+                    self.at(self.now_us + us, Due::Look);
                 }
             }
             return true;

@@ -5,7 +5,7 @@ use super::{Around, Line, Lost, Queue, known, misuse};
 use crate::draw::Draw;
 use crate::message::Seen;
 use packhorse_client_core::codec::{Attach, AttachTarget, Role, SenderSettleMode, Source, Target};
-use packhorse_client_core::{Event as Told, Joiner, LinkId, Verdict};
+use packhorse_client_core::{Client, Event as Told, Joiner, LinkId, SessionId, Verdict};
 use packhorse_history::Event;
 
 /// Credit of a link.
@@ -89,16 +89,7 @@ impl Browser {
         around.put(&Event::Browser { consumer: self.number, queue: &self.queue.full });
         let name = format!("browser-{}", self.lives);
         let settled = self.draw.chance(50);
-        let source = Source { address: Some(&self.queue.name), distribution_mode: Some("copy"), ..Source::default() };
-        let attach = Attach {
-            name: &name,
-            role: Role::Receiver,
-            snd_settle_mode: if settled { SenderSettleMode::Settled } else { SenderSettleMode::Unsettled },
-            source: Some(source),
-            target: Some(AttachTarget::Target(Target::default())),
-            ..Attach::default()
-        };
-        let link = line.client.attach(session, &attach, 0).map_err(misuse)?;
+        let link = show(&mut line.client, session, &self.queue, &name, settled, 0)?;
         line.client.grant(link, CREDIT).map_err(misuse)?;
         self.link = Some(link);
         Ok(())
@@ -116,4 +107,25 @@ impl Browser {
     pub(super) fn next_at(&self) -> Option<u64> {
         (!self.ending).then_some(self.next_at)
     }
+}
+
+/// Attaches a browsing link, without credit.
+pub(super) fn show(
+    client: &mut Client,
+    session: SessionId,
+    queue: &Queue,
+    name: &str,
+    settled: bool,
+    token: u64,
+) -> Result<LinkId, Lost> {
+    let source = Source { address: Some(&queue.name), distribution_mode: Some("copy"), ..Source::default() };
+    let attach = Attach {
+        name,
+        role: Role::Receiver,
+        snd_settle_mode: if settled { SenderSettleMode::Settled } else { SenderSettleMode::Unsettled },
+        source: Some(source),
+        target: Some(AttachTarget::Target(Target::default())),
+        ..Attach::default()
+    };
+    client.attach(session, &attach, token).map_err(misuse)
 }

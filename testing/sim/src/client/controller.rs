@@ -15,14 +15,14 @@ const FORMAT: i32 = 1;
 
 /// A transaction as its client knows it: the number in the history, and what the broker calls it.
 #[derive(Clone, Debug)]
-pub(crate) struct Tx {
+pub struct Tx {
     pub(crate) number: u64,
     pub(crate) id: Vec<u8>,
 }
 
 /// An answer that outlives the bytes it came in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(crate) enum Said {
     /// The broker's name for what was declared.
     Declared(Vec<u8>),
     Done,
@@ -33,42 +33,44 @@ pub(super) enum Said {
     Became(TxOutcome),
 }
 
-/// A branch's name. The global id is the number of its transaction in the history, so that whoever lists it knows whose it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Branch {
-    global: [u8; 8],
-    qualifier: [u8; 1],
+/// A branch's name. Usually the global id is the number of its transaction in the history, so that whoever lists it knows whose it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Branch {
+    pub(crate) format: i32,
+    pub(crate) global: Vec<u8>,
+    pub(crate) qualifier: Vec<u8>,
 }
 
 impl Branch {
-    pub(super) fn new(tx: u64, host: usize) -> Branch {
-        Branch { global: tx.to_be_bytes(), qualifier: [host as u8] }
+    pub(crate) fn new(tx: u64, host: usize) -> Branch {
+        Branch { format: FORMAT, global: tx.to_be_bytes().to_vec(), qualifier: vec![host as u8] }
     }
 
-    fn read(xid: &XaXid<'_>) -> Option<Branch> {
-        let (global, qualifier) = (xid.global_id.try_into().ok()?, xid.branch_qualifier.try_into().ok()?);
-        (xid.format_id == FORMAT).then_some(Branch { global, qualifier })
+    fn read(xid: &XaXid<'_>) -> Branch {
+        Branch { format: xid.format_id, global: xid.global_id.to_vec(), qualifier: xid.branch_qualifier.to_vec() }
     }
 
     /// Its parts, as requests name them.
     pub(super) fn parts(&self) -> (i32, &[u8], &[u8]) {
-        (FORMAT, &self.global, &self.qualifier)
+        (self.format, &self.global, &self.qualifier)
     }
 
     pub(super) fn xid(&self) -> XaXid<'_> {
-        XaXid { format_id: FORMAT, global_id: &self.global, branch_qualifier: &self.qualifier }
+        XaXid { format_id: self.format, global_id: &self.global, branch_qualifier: &self.qualifier }
     }
 
     /// As the history names it.
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        format!("{FORMAT}:{}:{}", hex(&self.global), hex(&self.qualifier))
+        format!("{}:{}:{}", self.format, hex(&self.global), hex(&self.qualifier))
     }
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Controller {
+    /// Its number among the controllers of its client, from 0.
+    pub(super) nth: u64,
     link: Option<LinkId>,
     asked: u64,
     waits: bool,
@@ -76,7 +78,8 @@ pub(super) struct Controller {
 
 impl Controller {
     pub(super) fn attach(&mut self, client: &mut Client, session: SessionId, xa: bool) -> Result<(), Lost> {
-        let options = ControllerOptions { name: "controller", xa, token: TOKEN };
+        let name = format!("controller-{}", self.nth);
+        let options = ControllerOptions { name: &name, xa, token: TOKEN + self.nth };
         *self = Controller { link: Some(client.controller(session, &options).map_err(misuse)?), ..*self };
         self.waits = false;
         Ok(())
@@ -95,7 +98,8 @@ impl Controller {
 
     /// What the broker says to the request, if one of these outcomes is of it.
     pub(super) fn hear(&mut self, outcomes: &[DeliveryOutcome], state: Option<&DeliveryState<'_>>) -> Option<Said> {
-        let ours = |one: &&DeliveryOutcome| one.link_token == TOKEN && one.token == self.asked && self.waits;
+        let token = TOKEN + self.nth;
+        let ours = |one: &&DeliveryOutcome| one.link_token == token && one.token == self.asked && self.waits;
         outcomes.iter().find(ours)?;
         self.waits = false;
         Some(match response(state) {
@@ -104,7 +108,7 @@ impl Controller {
             Response::Rejected(error) => Said::Refused(error.map_or("", |error| error.condition).to_owned()),
             Response::Result(result) => {
                 let xids = result.xids(&Limits::default()).unwrap_or_default();
-                Said::Code(result.code, xids.iter().filter_map(Branch::read).collect(), result.more)
+                Said::Code(result.code, xids.iter().map(Branch::read).collect(), result.more)
             }
             Response::Status(outcome) => Said::Became(outcome),
             Response::Other => Said::Refused("an answer that is none".into()),

@@ -6,6 +6,7 @@
 mod browser;
 mod consumer;
 mod controller;
+mod desk;
 mod hostile;
 mod intake;
 mod manager;
@@ -20,6 +21,9 @@ use crate::draw::Draw;
 use crate::message::Press;
 pub(crate) use browser::Browser;
 pub(crate) use consumer::{Consumer, Use};
+pub use controller::Tx;
+pub(crate) use controller::{Branch, Said};
+pub(crate) use desk::{Desk, Question, Subject, Verb};
 pub(crate) use hostile::Hostile;
 pub(crate) use intake::{In, Manner};
 pub(crate) use manager::Manager;
@@ -199,6 +203,7 @@ impl Person {
             seed: self.draw.next(),
             commits: match &self.role {
                 Role::Transact(transactor) => Some(transactor.commits()),
+                Role::Script(scripted) => scripted.commits,
                 _ => None,
             },
             ..Options::default()

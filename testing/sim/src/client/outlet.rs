@@ -190,6 +190,11 @@ impl Out {
         self.waiting
     }
 
+    /// The number that this life of the link has in the history.
+    pub(super) fn producer(&self) -> u32 {
+        self.producer
+    }
+
     /// There is more to send.
     pub(crate) fn more(&mut self, messages: u64) {
         self.until = self.until.max(self.next) + messages;

@@ -78,14 +78,7 @@ impl Work {
         state: Option<&DeliveryState<'_>>,
         around: &mut Around<'_>,
     ) {
-        let (decision, reason) = match state {
-            Some(DeliveryState::Transactional(state)) => match state.outcome {
-                Some(Outcome::Accepted) => (Some(Decision::Accepted), ""),
-                _ => (Some(Decision::Rejected), "not taken into the transaction"),
-            },
-            Some(DeliveryState::Rejected(rejected)) => (None, rejected.error.map_or("", |error| error.condition)),
-            _ => (None, "not taken"),
-        };
+        let (decision, reason) = read_outcome(state);
         for one in outcomes {
             let Some(out) = self.outs.get_mut(one.link_token as usize).filter(|out| out.link.is_some()) else {
                 continue;
@@ -171,5 +164,17 @@ impl Work {
     /// Messages without an answer, deliveries without an end.
     pub(super) fn open(&self) -> u64 {
         self.outs.iter().map(Out::unconfirmed).sum::<u64>() + self.ins.iter().map(In::open).sum::<u64>()
+    }
+}
+
+/// What a state says of messages that were sent in a transaction, or `None`: what it says of any; and why, if it says so.
+pub(super) fn read_outcome<'a>(state: Option<&DeliveryState<'a>>) -> (Option<Decision>, &'a str) {
+    match state {
+        Some(DeliveryState::Transactional(state)) => match state.outcome {
+            Some(Outcome::Accepted) => (Some(Decision::Accepted), ""),
+            _ => (Some(Decision::Rejected), "not taken into the transaction"),
+        },
+        Some(DeliveryState::Rejected(rejected)) => (None, rejected.error.map_or("", |error| error.condition)),
+        _ => (None, "not taken"),
     }
 }

@@ -145,8 +145,13 @@ impl World {
         let seed = self.draw.next();
         if self.hosts[host].with_disk(|disk| disk.crashed()) {
             // The power went in the middle of it.
-            let mode = [CrashMode::Lose, CrashMode::Torn(512), CrashMode::Torn(4096), CrashMode::Torn(usize::MAX)]
+            let drawn = [CrashMode::Lose, CrashMode::Torn(512), CrashMode::Torn(4096), CrashMode::Torn(usize::MAX)]
                 [(seed % 4) as usize];
+            let mode = match self.hosts[host].seam.take_then() {
+                Some(Death::Kill) => CrashMode::Kill,
+                Some(Death::Power(mode)) => mode,
+                None => drawn,
+            };
             let disk = self.hosts[host].disk.take().expect("it was refused");
             self.hosts[host].disk = Some(disk.crash(mode, seed));
         } else if error.exit_code() == 65 && self.brought_back(host) {

@@ -4,6 +4,8 @@
 //!
 //! Owns the words of scripts. Must not know any one scenario.
 
+mod branches;
+
 use super::power::End;
 use super::{Due, Phase, World};
 use crate::client::{Got, Order, Queue, Role, Scripted, Stage, Use};
@@ -16,7 +18,8 @@ use crate::net::Way;
 use crate::plan::{Cast, Plan, Settings};
 use crate::seam::{Death, Kind, Point};
 use crate::verdict::Verdict;
-use packhorse_broker::{Command, Input, QueuePatch, QueueReport, ShardReport};
+pub use branches::{Branch, Control, Heard};
+use packhorse_broker::{Command, QueuePatch, QueueReport, Reply, ShardReport};
 use packhorse_client_core::{Decision, Verdict as Outcome};
 use packhorse_history::Event;
 use packhorse_journal::DiskOp;
@@ -60,6 +63,10 @@ pub struct Script {
     shards: u16,
     dice: Draw,
     dead_letters: Queue,
+    /// What managers of branches were answered.
+    log: branches::Log,
+    /// Of operators, so far.
+    operations: u64,
 }
 
 impl Script {
@@ -84,7 +91,8 @@ impl Script {
         let mut world = World::of(&settings, plan);
         world.phase = Phase::Script;
         let dice = Draw::new(seed, 6);
-        let mut script = Script { world, shards, dice, dead_letters: Queue::new(HOST, "DLQ") };
+        let (dead_letters, log) = (Queue::new(HOST, "DLQ"), branches::Log::default());
+        let mut script = Script { world, shards, dice, dead_letters, log, operations: 0 };
         script.until("the broker runs", |script| script.is_running());
         script
     }
@@ -121,28 +129,33 @@ impl Script {
     pub fn wait(&mut self, us: u64) {
         let until = self.world.now_us + us;
         self.world.at(until, Due::Nothing);
-        self.until("time passes", |script| script.world.now_us >= until);
+        while self.world.now_us < until {
+            self.step();
+        }
     }
 
     /// Until nothing is under way: no order, no byte, no batch, no answer.
     pub fn rest(&mut self) {
-        let mut since = None;
+        let mut since: Option<(u64, u64)> = None;
         self.until("nothing is under way", |script| {
-            if !script.is_still() {
+            let Some(staged) = script.still() else {
                 since = None;
                 return false;
-            }
+            };
             let now = script.world.now_us;
-            if since.is_none() {
+            // What is staged for long is so in a transaction.
+            if since.is_none_or(|(_, before)| before != staged) {
                 script.world.at(now + REST_US, Due::Nothing);
+                since = Some((now, staged));
             }
-            now >= *since.get_or_insert(now) + REST_US
+            since.is_some_and(|(since, _)| now >= since + REST_US)
         });
     }
 
-    fn is_still(&mut self) -> bool {
+    /// If nothing is under way as far as one can see: how much is staged.
+    fn still(&mut self) -> Option<u64> {
         let World { hosts, people, net, .. } = &self.world;
-        let Some(life) = &hosts[HOST].life else { return false };
+        let life = hosts[HOST].life.as_ref()?;
         let idle = |stream: usize| {
             let one = net.get(stream);
             let ways = [(Way::ToBroker, one.forgotten), (Way::ToClient, one.left)];
@@ -157,12 +170,8 @@ impl Script {
             _ => false,
         });
         let staged = |shard| life.node.shard(ShardId(shard)).totals().staged;
-        !life.paused
-            && answered
-            && life.ready.is_empty()
-            && life.sim.quiet()
-            && (0..self.shards).all(|shard| staged(shard) == 0)
-            && (0..net.count()).all(idle)
+        let still = !life.paused && answered && life.ready.is_empty() && life.sim.quiet() && (0..net.count()).all(idle);
+        still.then(|| (0..self.shards).map(staged).sum())
     }
 
     fn give_up(&mut self, what: &str) -> ! {
@@ -178,7 +187,7 @@ impl Script {
     /// A client that connects.
     pub fn client(&mut self) -> Who {
         let number = self.world.people.len();
-        let role = Role::Script(Scripted::new(Draw::new(self.world.seed, 1_000 + number as u64)));
+        let role = Role::Script(Scripted::new(Draw::new(self.world.seed, 1_000 + number as u64), None));
         let at = self.world.now_us + 1;
         self.world.join(HOST, role, at);
         Who(number)
@@ -217,7 +226,7 @@ impl Script {
 
     /// Sends a message of this shape.
     pub fn send_shaped(&mut self, sender: Sender, shape: Shape) {
-        self.order(sender.who, Order::Send { out: sender.out, shape });
+        self.order(sender.who, Order::Send { out: sender.out, shape, tx: None });
     }
 
     /// Sets the credit of a link: so many more may come.
@@ -227,12 +236,12 @@ impl Script {
 
     /// Ends a delivery.
     pub fn decide(&mut self, receiver: Receiver, delivery: u32, verdict: Outcome<'static>) {
-        self.order(receiver.who, Order::Decide { input: receiver.input, delivery, verdict });
+        self.order(receiver.who, Order::Decide { input: receiver.input, delivery, verdict, tx: None });
     }
 
     /// Says of a delivery, whether it is there or not, that it is accepted or given back.
     pub fn claim(&mut self, who: Who, delivery: u32, accept: bool) {
-        self.order(who, Order::Claim { delivery, accept });
+        self.order(who, Order::Claim { delivery, accept, tx: None });
     }
 
     /// Ends a link in order.
@@ -348,16 +357,8 @@ impl Script {
     pub fn create(&mut self, name: &str, max_deliveries: u32) {
         let patch = QueuePatch { max_deliveries: Some(max_deliveries), ..QueuePatch::default() };
         let command = Command::QueuePut { name: name.to_owned(), patch };
-        // The answer comes when it is durable.
-        self.world.asked += 1;
-        let (id, now) = (self.world.asked, self.world.hosts[HOST].now(self.world.now_us));
-        let mut effects = Vec::new();
-        let Some(life) = &mut self.world.hosts[HOST].life else { self.give_up("the broker does not run") };
-        life.node.turn([(ShardId(0), Input::Admin { id, command })], now, &mut effects);
-        self.world.obey(HOST, &mut effects);
-        self.world.advance(HOST);
-        self.until("a queue is made", |script| script.world.replies.iter().any(|(of, _)| *of == id));
-        self.world.replies.retain(|(of, _)| *of != id);
+        let reply = self.operate(command);
+        assert!(matches!(reply, Some(Reply::Created { .. })), "{reply:?}");
     }
 
     /// What the broker logged, and why it was refused a start.
@@ -406,6 +407,13 @@ impl Script {
     /// The process ends now, and is started again.
     pub fn kill(&mut self, death: Death) {
         self.world.die(HOST, death);
+    }
+
+    /// It ends again, at the `n`-th operation of the disk of its next start; the process is down.
+    pub fn kill_start(&mut self, n: u64, when: When, death: Death) {
+        let host = &mut self.world.hosts[HOST];
+        host.seam.at_the_disk(death);
+        host.with_disk(|disk| disk.crash_at(n, when));
     }
 
     /// Damages a sector of a block above `durable`, the last one that anybody was told of; the process is down. False: there is none.

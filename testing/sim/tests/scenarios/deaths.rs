@@ -1,21 +1,11 @@
 //! The process ends at exact places: around the flush of an enqueue, an acknowledgement, a move; at each operation of a checkpoint; for a
 //! message that is poison; for a disk that fails once.
 
-use crate::{FAILED, Q, decide, filled, numbers, restarted, worlds};
+use crate::{FAILED, Q, decide, filled, is_kept, numbers, places, restarted, worlds};
 use packhorse_client_core::Verdict;
-use packhorse_journal::sim::{CrashMode, Effect, Verb, When};
+use packhorse_journal::sim::{Effect, Verb, When};
 use packhorse_journal::{DiskOp, FileName};
-use packhorse_sim::{BatchKind, Death, Point, Script, Shape};
-
-/// Whether a batch that was so far at such an end is there afterwards; `None`: it may be.
-fn is_kept(point: Point, death: Death) -> Option<bool> {
-    match (point, death) {
-        (Point::BeforeSync, _) | (Point::DuringSync, Death::Power(CrashMode::Lose)) => Some(false),
-        // The system has what was written.
-        (Point::DuringSync, Death::Kill) | (Point::AfterSync | Point::BeforeFrames, _) => Some(true),
-        (Point::DuringSync, Death::Power(_)) => None,
-    }
-}
+use packhorse_sim::{BatchKind, Death, Script, Shape};
 
 #[test]
 fn fs_47_what_was_not_confirmed_may_be_absent_and_is_never_half_there() {
@@ -47,10 +37,6 @@ fn fs_47_what_was_not_confirmed_may_be_absent_and_is_never_half_there() {
         }
     }
     assert!(torn.iter().all(|count| *count > 0), "what is torn is there or not: {torn:?}");
-}
-
-fn places() -> impl Iterator<Item = (Point, Death)> {
-    Point::ALL.into_iter().flat_map(|point| Death::ALL.map(|death| (point, death)))
 }
 
 #[test]
