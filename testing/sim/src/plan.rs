@@ -2,7 +2,7 @@
 //! anything happens, each part with dice of its own, so that leaving out a fault changes nothing else of the plan.
 
 use crate::client::{
-    Browser, Consumer, Hostile, In, Manager, Manner, Out, Producer, Queue, Role, Transactor, Use, Work,
+    Board, Browser, Consumer, Helper, Hostile, In, Manager, Manner, Out, Producer, Queue, Role, Transactor, Use, Work,
 };
 use crate::draw::Draw;
 use crate::fault::Kind;
@@ -191,33 +191,45 @@ fn people(seed: u64, host: usize, setup: &Setup, messages: u64, work_us: u64, ca
 fn transactors(seed: u64, host: usize, setup: &Setup, work_us: u64, cast: &mut Vec<Cast>) {
     let mut draw = Draw::new(seed, 40 + host as u64);
     for number in 0..draw.range(2, 4) {
-        let queue = |draw: &mut Draw| Queue::new(host, &setup.queues[draw.below(setup.queues.len())]);
-        let outs = (0..draw.range(1, 3)).map(|_| {
-            let habits = Habits {
-                volatile: [0, 0, 20][draw.below(3)],
-                priorities: [0, 0, 20][draw.below(3)],
-                settled: [0, 0, 10][draw.below(3)],
-                huge: u32::from(draw.chance(20)),
-            };
-            Out::new(queue(&mut draw), habits, [8, 100][draw.below(2)], 0)
-        });
-        let outs: Vec<Out> = outs.collect();
-        let ins = (0..draw.range(0, 2)).map(|_| {
-            let (credit, hold) = (draw.range(2, 20) as u32, draw.range(1, 8) as usize);
-            let manner = Manner { careful: false, presettled: false, credit, hold, hold_us: 5_000, accepts: 100 };
-            In::new(queue(&mut draw), Use::Consume, manner)
-        });
-        let work = Work::new(outs, ins.collect());
+        let work = work(&mut draw, host, setup);
         let transactions = draw.range(6, 40);
         // About six steps each.
         let beat_us = work_us / transactions / 8;
         let dice = Draw::new(seed, 3_000 + cast.len() as u64);
+        let board = (number == 0 && draw.chance(70)).then(Board::default);
         let role = match number {
-            0 => Role::Manage(Box::new(Manager::new(work, host, dice, transactions, beat_us))),
+            0 => Role::Manage(Box::new(Manager::new(work, host, dice, transactions, beat_us, board.clone()))),
             _ => Role::Transact(Box::new(Transactor::new(work, host, dice, transactions, beat_us))),
         };
         cast.push(Cast { host, role, connects_at: draw.range(0, 60_000) });
+        if let Some(board) = board {
+            let work = self::work(&mut draw, host, setup);
+            let dice = Draw::new(seed, 3_000 + cast.len() as u64);
+            let role = Role::Help(Box::new(Helper::new(work, host, dice, board, beat_us)));
+            cast.push(Cast { host, role, connects_at: draw.range(0, 60_000) });
+        }
     }
+}
+
+/// The links of a client that works in transactions.
+fn work(draw: &mut Draw, host: usize, setup: &Setup) -> Work {
+    let queue = |draw: &mut Draw| Queue::new(host, &setup.queues[draw.below(setup.queues.len())]);
+    let outs = (0..draw.range(1, 3)).map(|_| {
+        let habits = Habits {
+            volatile: [0, 0, 20][draw.below(3)],
+            priorities: [0, 0, 20][draw.below(3)],
+            settled: [0, 0, 10][draw.below(3)],
+            huge: u32::from(draw.chance(20)),
+        };
+        Out::new(queue(draw), habits, [8, 100][draw.below(2)], 0)
+    });
+    let outs: Vec<Out> = outs.collect();
+    let ins = (0..draw.range(0, 2)).map(|_| {
+        let (credit, hold) = (draw.range(2, 20) as u32, draw.range(1, 8) as usize);
+        let manner = Manner { careful: false, presettled: false, credit, hold, hold_us: 5_000, accepts: 100 };
+        In::new(queue(draw), Use::Consume, manner)
+    });
+    Work::new(outs, ins.collect())
 }
 
 fn faults(settings: &Settings, hosts: usize, work_us: u64) -> (Vec<Fault>, Vec<Fault>) {

@@ -1,7 +1,8 @@
 //! The simulator itself: a seed is one history in every process, another seed is another one, and a world is worth looking at.
 
-use packhorse_history::{Event, Invariant, Options, Source, check_files};
+use packhorse_history::{Event, Invariant, Options, Source, XaVerb, check_files};
 use packhorse_sim::{Settings, run};
+use std::collections::BTreeMap;
 use std::process::Command;
 
 /// What another process says of a world.
@@ -56,6 +57,7 @@ fn a_world_has_thousands_of_messages_and_twenty_faults_in_flight() {
 #[test]
 fn worlds_with_transactions_have_some_of_every_fate() {
     let (mut committed, mut unknown, mut other, mut prepared, mut decided) = (0, 0, 0, 0, 0);
+    let (mut resumed, mut shared) = (0, 0);
     for seed in [0, 1, 2, 9, 10, 11] {
         let verdict = run(&Settings::new(seed));
         let sources = verdict.files.iter().map(|(name, bytes)| (name.clone(), bytes.as_slice()));
@@ -66,9 +68,29 @@ fn worlds_with_transactions_have_some_of_every_fate() {
         other += totals.transactions - totals.transactions_committed - totals.transactions_unknown;
         prepared += report.judged(Invariant::Prepared);
         decided += told(&verdict.files);
+        for files in starts(&verdict.files).into_values() {
+            resumed += usize::from(files.values().any(|starts| *starts > 1));
+            shared += usize::from(files.len() > 1);
+        }
     }
+    assert!(resumed >= 5 && shared >= 5, "{resumed} resumed where they began, {shared} worked in on two connections");
     let all = [committed, unknown, other, prepared];
     assert!(all.iter().all(|count| *count >= 10) && decided > 0, "{all:?}, {decided} decided by operators");
+}
+
+/// Of each branch, by process: how often it was begun, joined or resumed there.
+fn starts(files: &[(String, Vec<u8>)]) -> BTreeMap<String, BTreeMap<&str, u64>> {
+    let mut starts: BTreeMap<String, BTreeMap<&str, u64>> = BTreeMap::new();
+    for (name, bytes) in files {
+        let source = Source::open(name.clone(), bytes.as_slice()).expect("it is a history");
+        let mut source = source.expect("it has a header");
+        while source.advance().expect("it is whole") {
+            if let Ok(Event::Xa { verb: XaVerb::Start, xid, code: Some(0) }) = source.event() {
+                *starts.entry(xid.to_owned()).or_default().entry(name).or_default() += 1;
+            }
+        }
+    }
+    starts
 }
 
 /// How often an operator was told that he decided a branch.

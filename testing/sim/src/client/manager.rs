@@ -1,20 +1,25 @@
 //! A transaction manager that commits in two phases. It has a log of its own, which survives it; it dies at each of its steps, and what
-//! was prepared it decides later, from another connection, as its log says.
+//! was prepared it decides later, from another connection, as its log says. Its branches it suspends now and then and resumes, here or
+//! on the connection of its helper, who may also join one.
 
 use super::controller::{self, Branch, Controller, Said, Tx};
+use super::helper::{Board, Offer, Stage};
 use super::work::Work;
 use super::{Around, Line, Lost};
 use crate::books::host_name;
 use crate::draw::Draw;
-use packhorse_client_core::Event as Told;
 use packhorse_client_core::transaction::{
     Request, XaCommit, XaEnd, XaForget, XaPrepare, XaRecover, XaRollback, XaStart, flags,
 };
+use packhorse_client_core::{Client, Event as Told};
 use packhorse_history::{Event, XaVerb};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Percent of steps at which it dies.
 const DEATHS: u64 = 5;
+
+/// So many beats an offer that nobody takes stands.
+const OFFERED: u64 = 12;
 
 /// What its log says of a branch that it asked to prepare, until the branch is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +39,11 @@ enum State {
     Starting,
     /// So many steps are left.
     Working(u64),
+    /// So many are left when it is resumed.
+    Suspending(u64),
+    /// The same; so many beats the helper has time to take it.
+    Suspended(u64, u64),
+    Resuming(u64),
     /// Then prepare, or commit in one phase.
     Ending {
         one_phase: bool,
@@ -55,12 +65,23 @@ pub(crate) struct Manager {
     state: State,
     /// The branch it works in.
     tx: u64,
+    /// Where it offers branches to its helper, if it has one.
+    board: Option<Board>,
+    /// Branches that were offered: another connection may be in them still.
+    shared: BTreeSet<u64>,
     next_at: u64,
     beat_us: u64,
 }
 
 impl Manager {
-    pub(crate) fn new(work: Work, host: usize, draw: Draw, branches: u64, beat_us: u64) -> Manager {
+    pub(crate) fn new(
+        work: Work,
+        host: usize,
+        draw: Draw,
+        branches: u64,
+        beat_us: u64,
+        board: Option<Board>,
+    ) -> Manager {
         Manager {
             work,
             controller: Controller::default(),
@@ -70,6 +91,8 @@ impl Manager {
             log: BTreeMap::new(),
             state: State::Recovering(Vec::new()),
             tx: 0,
+            board,
+            shared: BTreeSet::new(),
             next_at: 0,
             beat_us,
         }
@@ -126,11 +149,33 @@ impl Manager {
                 self.state = State::Working(self.draw.range(0, 6));
             }
             (State::Starting, Said::Code(code, ..)) => self.tell(XaVerb::Start, tx, Some(code), around),
+            (State::Suspending(left), Said::Code(code, ..)) => {
+                self.tell(XaVerb::End, tx, Some(code), around);
+                self.state = match code {
+                    0 => State::Suspended(left, if self.offer(true) { OFFERED } else { 0 }),
+                    _ => State::Deciding(tx, XaVerb::Rollback),
+                };
+            }
+            (State::Resuming(left), Said::Declared(id)) => {
+                self.tell(XaVerb::Start, tx, Some(0), around);
+                self.work.enter(Some(&Tx { number: tx, id }));
+                self.state = State::Working(left);
+            }
+            (State::Resuming(left), Said::Code(code, ..)) => {
+                self.tell(XaVerb::Start, tx, Some(code), around);
+                self.state = match code {
+                    // The helper is in it still, or the broker believes so.
+                    -6 if self.shared.contains(&tx) => State::Suspended(left, 0),
+                    _ => State::Deciding(tx, XaVerb::Rollback),
+                };
+            }
             (State::Ending { one_phase }, Said::Code(code, ..)) => {
                 self.tell(XaVerb::End, tx, Some(code), around);
                 self.state = match (code, one_phase) {
                     (0, true) => State::Deciding(tx, XaVerb::Commit),
                     (0, false) => State::Preparing,
+                    // The helper has ended it.
+                    (-6, _) if self.shared.contains(&tx) => State::Preparing,
                     // It can only be rolled back.
                     _ => State::Deciding(tx, XaVerb::Rollback),
                 };
@@ -143,6 +188,10 @@ impl Manager {
                     self.state = State::Deciding(tx, if commit { XaVerb::Commit } else { XaVerb::Rollback });
                 } else if matches!(code, 3 | -4 | 100..=107) {
                     self.log.remove(&tx);
+                } else if code == -6 && self.shared.contains(&tx) {
+                    // The helper is in it still, or the broker believes so.
+                    self.log.remove(&tx);
+                    self.state = State::Preparing;
                 }
             }
             (State::Deciding(tx, verb), Said::Code(code, ..)) => {
@@ -168,6 +217,12 @@ impl Manager {
         match code {
             // Nothing was decided, or nobody knows: once more.
             4 | -7 => {}
+            // The helper is in it still, or the broker believes so.
+            -6 if self.shared.contains(&tx) => {
+                if !self.log.contains_key(&tx) {
+                    self.state = State::Deciding(tx, verb);
+                }
+            }
             // An operator has decided otherwise, or the same: that is to be forgotten.
             5..=8 if verb != XaVerb::Forget => {
                 self.log.insert(tx, Entry { commit: None, heuristic: true });
@@ -177,6 +232,28 @@ impl Manager {
             }
             code => around.wrong.push(format!("{verb:?} of a branch was answered with {code}")),
         }
+    }
+
+    /// Offers its branch to its helper: to resume it, or to join it. False: not now.
+    fn offer(&mut self, suspended: bool) -> bool {
+        let (tx, percent) = (self.tx, if suspended { 60 } else { 40 });
+        let Some(board) = self.board.as_ref().filter(|board| board.offer().is_none()) else { return false };
+        let offers = self.draw.chance(percent);
+        if offers {
+            board.put(Some(Offer { tx, suspended, stage: Stage::Open }));
+            self.shared.insert(tx);
+        }
+        offers
+    }
+
+    /// Takes back what nobody has taken. How far what is left of the offer is.
+    fn withdraw(&self) -> Option<Stage> {
+        let board = self.board.as_ref()?;
+        let offer = board.offer()?;
+        if offer.stage != Stage::Taken {
+            board.put(None);
+        }
+        Some(offer.stage)
     }
 
     fn wait(&mut self, around: &Around<'_>) {
@@ -245,18 +322,54 @@ impl Manager {
                 let start = XaStart { format_id, global_id, branch_qualifier, flags: flags::NONE, timeout };
                 self.controller.ask(client, &Request::Start(start))
             }
-            State::Working(0) if self.work.is_whole() => {
+            State::Working(left) if self.work.is_whole() && self.draw.chance(6) => {
                 self.work.enter(None);
-                let fails = self.draw.chance(8);
+                self.withdraw();
                 self.tell(XaVerb::End, tx, None, around);
-                self.state = State::Ending { one_phase: self.draw.chance(15) };
-                let flags = if fails { flags::FAIL } else { flags::SUCCESS };
-                let end = XaEnd { format_id, global_id, branch_qualifier, flags };
+                self.state = State::Suspending(left);
+                let end = XaEnd { format_id, global_id, branch_qualifier, flags: flags::SUSPEND };
                 self.controller.ask(client, &Request::End(end))
             }
+            State::Suspended(left, beats) => {
+                let offer = self.board.as_ref().and_then(Board::offer);
+                match offer.filter(|offer| offer.tx == tx && offer.suspended).map(|offer| offer.stage) {
+                    Some(Stage::Taken) => Ok(()),
+                    Some(Stage::Open) if beats > 0 => {
+                        self.state = State::Suspended(left, beats - 1);
+                        Ok(())
+                    }
+                    Some(Stage::Done) => {
+                        self.withdraw();
+                        self.end(client, flags::SUCCESS, around)
+                    }
+                    _ => {
+                        self.withdraw();
+                        if self.draw.chance(20) {
+                            return self.end(client, flags::SUCCESS, around);
+                        }
+                        self.tell(XaVerb::Start, tx, None, around);
+                        self.state = State::Resuming(left);
+                        let start =
+                            XaStart { format_id, global_id, branch_qualifier, flags: flags::RESUME, timeout: 0 };
+                        self.controller.ask(client, &Request::Start(start))
+                    }
+                }
+            }
+            State::Working(0) if self.work.is_whole() => {
+                self.work.enter(None);
+                let flags = if self.draw.chance(8) { flags::FAIL } else { flags::SUCCESS };
+                self.end(client, flags, around)
+            }
             State::Working(steps) => {
+                self.offer(false);
                 self.state = State::Working(steps.saturating_sub(1));
                 self.work.step(client, &mut self.draw, around)
+            }
+            // Mostly it waits for its helper; now and then it is too quick.
+            State::Preparing | State::Deciding(_, XaVerb::Commit)
+                if self.withdraw() == Some(Stage::Taken) && !self.draw.chance(10) =>
+            {
+                Ok(())
             }
             State::Preparing => {
                 // In the log before it is asked for: what is prepared is never forgotten.
@@ -265,8 +378,17 @@ impl Manager {
                 self.controller.ask(client, &Request::Prepare(XaPrepare { format_id, global_id, branch_qualifier }))
             }
             State::Deciding(tx, verb) => self.decide(tx, verb, line, around),
-            State::Starting | State::Ending { .. } => Ok(()),
+            State::Starting | State::Suspending(_) | State::Resuming(_) | State::Ending { .. } => Ok(()),
         }
+    }
+
+    /// Ends the work in its branch.
+    fn end(&mut self, client: &mut Client, flags: u32, around: &mut Around<'_>) -> Result<(), Lost> {
+        self.tell(XaVerb::End, self.tx, None, around);
+        self.state = State::Ending { one_phase: self.draw.chance(15) };
+        let branch = self.branch(self.tx);
+        let (format_id, global_id, branch_qualifier) = branch.parts();
+        self.controller.ask(client, &Request::End(XaEnd { format_id, global_id, branch_qualifier, flags }))
     }
 
     fn decide(&mut self, tx: u64, verb: XaVerb, line: &mut Line, around: &mut Around<'_>) -> Result<(), Lost> {
@@ -285,6 +407,7 @@ impl Manager {
 
     pub(super) fn lost(&mut self, around: &mut Around<'_>) {
         self.state = State::Recovering(Vec::new());
+        self.withdraw();
         self.controller.lost();
         self.work.lost(around);
         self.wait(around);

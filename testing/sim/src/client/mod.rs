@@ -7,6 +7,7 @@ mod browser;
 mod consumer;
 mod controller;
 mod desk;
+mod helper;
 mod hostile;
 mod intake;
 mod manager;
@@ -24,6 +25,7 @@ pub(crate) use consumer::{Consumer, Use};
 pub use controller::Tx;
 pub(crate) use controller::{Branch, Said};
 pub(crate) use desk::{Desk, Question, Subject, Verb};
+pub(crate) use helper::{Board, Helper};
 pub(crate) use hostile::Hostile;
 pub(crate) use intake::{In, Manner};
 pub(crate) use manager::Manager;
@@ -65,6 +67,7 @@ pub(crate) enum Role {
     Browse(Browser),
     Transact(Box<Transactor>),
     Manage(Box<Manager>),
+    Help(Box<Helper>),
     Script(Scripted),
 }
 
@@ -224,13 +227,19 @@ impl Person {
             Role::Browse(browser) => browser.lost(around),
             Role::Transact(transactor) => transactor.lost(around),
             Role::Manage(manager) => manager.lost(around),
+            Role::Help(helper) => helper.lost(around),
             Role::Script(scripted) => scripted.lost(around),
         }
         let done = match &self.role {
             Role::Consume(consumer) => consumer.surveyed,
             // It comes back under another name, if the script says so.
             Role::Script(_) => true,
-            Role::Produce(_) | Role::Annoy(_) | Role::Browse(_) | Role::Transact(_) | Role::Manage(_) => false,
+            Role::Produce(_)
+            | Role::Annoy(_)
+            | Role::Browse(_)
+            | Role::Transact(_)
+            | Role::Manage(_)
+            | Role::Help(_) => false,
         };
         if self.stage == Stage::Leaving || done {
             // Whoever closed in order has done so; others have nothing left either.
@@ -259,6 +268,7 @@ impl Person {
                         Role::Browse(browser) => browser.on(line, event, around),
                         Role::Transact(transactor) => transactor.on(line, event, around),
                         Role::Manage(manager) => manager.on(line, event, around),
+                        Role::Help(helper) => helper.on(line, event, around),
                         Role::Script(scripted) => scripted.on(line, event, around),
                     });
                     if let Err(why) = done {
@@ -306,6 +316,7 @@ impl Person {
                 Role::Browse(browser) => browser.act(line, leaving, around)?,
                 Role::Transact(transactor) => transactor.act(line, leaving, around)?,
                 Role::Manage(manager) => manager.act(line, leaving, around)?,
+                Role::Help(helper) => helper.act(line, leaving, around)?,
                 Role::Script(scripted) => scripted.act(line, leaving, around)?,
             }
         }
@@ -316,7 +327,7 @@ impl Person {
     /// Whether its history says that it reads.
     fn ticks(&self) -> bool {
         match &self.role {
-            Role::Consume(_) | Role::Transact(_) | Role::Manage(_) => true,
+            Role::Consume(_) | Role::Transact(_) | Role::Manage(_) | Role::Help(_) => true,
             Role::Script(scripted) => scripted.consumes(),
             Role::Produce(_) | Role::Annoy(_) | Role::Browse(_) => false,
         }
@@ -352,6 +363,7 @@ impl Person {
             Role::Browse(browser) => browser.next_at(),
             Role::Transact(transactor) => transactor.next_at(),
             Role::Manage(manager) => manager.next_at(),
+            Role::Help(helper) => helper.next_at(),
             Role::Script(_) => None,
         };
         // What is due has been done, or waits for something to come.
@@ -371,6 +383,7 @@ impl Person {
             Role::Browse(_) => "browses",
             Role::Transact(_) => "has transactions",
             Role::Manage(_) => "manages branches",
+            Role::Help(_) => "helps in branches",
             Role::Script(_) => "does as it is told",
         };
         format!("{what} at {}, {:?}, {line}, {} in flight", self.host, self.stage, self.in_flight())
@@ -384,6 +397,7 @@ impl Person {
             Role::Annoy(_) | Role::Browse(_) => 0,
             Role::Transact(transactor) => transactor.open(),
             Role::Manage(manager) => manager.open(),
+            Role::Help(helper) => helper.open(),
             Role::Script(scripted) => scripted.open(),
         }
     }
@@ -395,6 +409,7 @@ impl Person {
             Role::Consume(_) | Role::Annoy(_) | Role::Browse(_) => true,
             Role::Transact(transactor) => transactor.is_done(),
             Role::Manage(manager) => manager.is_done(),
+            Role::Help(helper) => helper.is_done(),
             Role::Script(scripted) => scripted.is_answered(),
         }
     }
