@@ -133,7 +133,7 @@ pub(crate) struct Checkpointer {
 }
 
 impl Checkpointer {
-    /// `newest`: the one that a start was made from, if any; `bytes`: of journal behind it.
+    /// `newest`: the one that a start was made from, if any; `bytes`: of the segments behind it.
     pub(crate) fn new(
         rules: Checkpoints,
         seed: u64,

@@ -109,7 +109,7 @@ pub fn recover(disk: &mut dyn BlockingDisk, options: &Options, now: Now) -> Resu
     }
     let mut scan = Scan::new(&mut disk, &found.segments[tail_at..], fold, covered.as_ref());
     scan.run()?;
-    let Scan { fold, number, chain, time, stopped, torn, mended, blocks, bytes: tail_bytes, ends, .. } = scan;
+    let Scan { fold, number, chain, time, stopped, torn, mended, blocks, ends, .. } = scan;
     let mut fold = fold;
 
     let run = found.run.max(covered.map_or(0, |h| h.run)) + 1;
@@ -180,6 +180,9 @@ pub fn recover(disk: &mut dyn BlockingDisk, options: &Options, now: Now) -> Resu
         }
     }
     let bytes = segments.values().map(|kept| kept.size).sum();
+    // Whole segments, though short lives leave most of them empty: that is what the next start reads, and what the disk holds.
+    let tail = &found.segments[tail_at..];
+    let tail_bytes = tail.iter().filter(|s| segments.contains_key(&s.header.id)).map(|s| s.size).sum();
     for (name, size) in &found.unused {
         match name {
             FileName::Segment(id) => supply.give_back(*id, *size),
@@ -642,8 +645,6 @@ struct Scan<'a, 'd> {
     /// Blocks that were put right: segment and offset.
     mended: Vec<(u32, u64)>,
     blocks: u64,
-    /// Bytes that the blocks take.
-    bytes: u64,
     /// For each segment, the first number that is not in it.
     ends: Vec<u64>,
 }
@@ -669,7 +670,6 @@ impl<'a, 'd> Scan<'a, 'd> {
             torn: None,
             mended: Vec::new(),
             blocks: 0,
-            bytes: 0,
             ends: Vec::new(),
         }
     }
@@ -697,7 +697,6 @@ impl<'a, 'd> Scan<'a, 'd> {
             while self.number < limit {
                 let Some(length) = self.block_at(at, offset)? else { break };
                 offset += length;
-                self.bytes += length;
                 self.stop = (at, offset);
             }
             self.ends.push(self.number);

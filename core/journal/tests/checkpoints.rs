@@ -143,6 +143,25 @@ fn a_steady_flow_keeps_the_directory_small_and_a_start_short() {
 }
 
 #[test]
+fn lives_that_are_short_do_not_pile_up_segments() {
+    // Each start begins a segment, and hardly anything comes into it before the process dies again: a second later.
+    const LIVES: u64 = 100;
+    let (mut disk, mut most) = (SimDisk::new(3), 0);
+    for life in 0..LIVES {
+        let (sim, report) = started(disk);
+        most = most.max(report.bytes);
+        flow(&sim, life, life + 1, never, &mut |_| {});
+        sim.advance(sim.now().mono_us + 1_000_000);
+        disk = sim.disk().crash(CrashMode::Lose, life);
+    }
+    // Ten of them hold the last ten entries.
+    assert!(most <= 16 * SEGMENT, "a start had {most} bytes to read");
+    assert!(files(&disk) <= 20, "{} files", files(&disk));
+    let (sim, _) = started(disk);
+    assert_eq!(entries(&sim), left(LIVES, never));
+}
+
+#[test]
 fn a_full_disk_goes_on_with_what_checkpoints_free() {
     // None is due for a long time but for the want of space.
     let checkpoints = Checkpoints { every_bytes: 1 << 40, every_us: 1 << 50, ..options().checkpoints };
