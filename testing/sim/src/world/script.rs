@@ -276,6 +276,15 @@ impl Script {
         }
     }
 
+    /// The client is gone without a word: what it has sent arrives, and the broker believes in its connection until it finds the silence
+    /// too long.
+    pub fn vanish(&mut self, who: Who) {
+        if let Some(stream) = self.world.people[who.0].stream {
+            self.world.net.vanish(stream, Way::ToClient, false);
+            self.world.leave(who.0, stream);
+        }
+    }
+
     /// The next bytes of a client come one by one.
     pub fn single(&mut self, who: Who, bytes: usize) {
         if let Some(stream) = self.world.people[who.0].stream {

@@ -4,8 +4,8 @@
 //! What the numbers of scenarios ask for in the millions is shown on one queue (`core/queue/tests/scenarios.rs`); here the same happens
 //! through whole brokers, as often as a test of a second allows. Delays of redelivery (FS-59) do not exist yet.
 //!
-//! FS-23 to FS-46 are branches: `in_doubt`, `verbs`, `decisions`. What is in doubt after the end of a process is compared with the log of
-//! whoever manages them (`Script::recover`).
+//! FS-23 to FS-46 are branches: `in_doubt`, `verbs`, `decisions`; so is T12 of the fault plan. What is in doubt after the end of a process
+//! is compared with the log of whoever manages them (`Script::recover`).
 
 mod damage;
 mod deaths;
@@ -13,6 +13,7 @@ mod decisions;
 mod in_doubt;
 mod order;
 mod races;
+mod t12;
 mod verbs;
 
 use packhorse_client_core::Verdict;
