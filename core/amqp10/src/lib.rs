@@ -13,6 +13,7 @@ pub mod engine;
 pub mod fuzz;
 mod limits;
 pub mod message;
+pub mod producer;
 pub mod transaction;
 
 pub use limits::Limits;

@@ -2,10 +2,12 @@
 //! in these requests and answers, which are handed over at once within a shard and by mail between two.
 
 use crate::admin::Command;
+use crate::queues::NumberedEnqueue;
 use bytes::Bytes;
+use packhorse_amqp10::producer::Opening;
 use packhorse_model::{
-    ClientSession, ConnectionId, Content, EntryKey, Head, LargeId, Outcome, Overlay, Purpose, QueueId, QueueName,
-    QueueSettings, Resolution, ShardId, TxnId,
+    ClientSession, ConnectionId, Content, EntryKey, Head, LargeId, Numbered, Outcome, Overlay, Purpose, QueueId,
+    QueueName, QueueSettings, Resolution, ShardId, TxnId,
 };
 use packhorse_queue::{ConsumerId, DeliveryKey};
 use packhorse_store::TxnPart;
@@ -30,6 +32,10 @@ pub(crate) enum Request {
     /// A message from a producer of another shard. Answered by [`Answer::Enqueued`] or [`Answer::NotEnqueued`] unless
     /// `settled`.
     Enqueue { from: LinkRef, delivery: u32, settled: bool, head: Head, payload: Payload<'static> },
+    /// The same of a producer that numbers its messages.
+    EnqueueNumbered(Box<NumberedEnqueue>),
+    /// A producer that numbers its messages comes. Answered by [`Answer::ProducerOpened`] or [`Answer::Ended`].
+    OpenProducer { from: LinkRef, opening: Opening },
     /// A consumer comes, or one that only browses. Answered by [`Answer::Subscribed`] or [`Answer::Ended`].
     Subscribe { from: LinkRef, pre_settled: bool, browses: bool },
     /// Deliveries in all that the consumer may have been given since it came; with `drain` answered by
@@ -94,6 +100,8 @@ pub(crate) struct Behind {
     pub(crate) unsynced: bool,
     /// The transaction it is in, by the connection's epoch.
     pub(crate) epoch: Option<u64>,
+    /// Its number, if it has one.
+    pub(crate) numbered: Option<Numbered>,
 }
 
 impl Behind {
@@ -110,6 +118,8 @@ pub(crate) enum Answer {
     Enqueued { first: u32, last: u32 },
     /// This one is not.
     NotEnqueued { delivery: u32, condition: &'static str, why: String },
+    /// The producer that numbers its messages may send; below the floor nothing is known of its numbers.
+    ProducerOpened { queue: QueueId, floor: u64 },
     /// The producer may have so much credit.
     Room { share: u64 },
     /// The consumer may be given credit.

@@ -9,9 +9,12 @@ mod bodies;
 mod commands;
 mod dead_letters;
 mod limits;
+mod numbered;
 mod orphans;
 mod requests;
 mod staged;
+
+pub(crate) use numbered::NumberedEnqueue;
 
 use crate::confirms::Confirms;
 use crate::directory::Directory;
@@ -29,7 +32,7 @@ use packhorse_model::{
     QueueSettings, Seed, ShardId,
 };
 use packhorse_queue::{self as queue, ConsumerId, DeliveryKey, Input, Queue, Turn};
-use packhorse_store::{Batch, LargeOp, Load, LoadLarge, RecoveredEntry, Ticket};
+use packhorse_store::{Batch, LargeOp, Load, LoadLarge, RecoveredEntry, RecoveredProducer, Ticket};
 use packhorse_txn::ReplyTo;
 use staged::Staged;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -74,6 +77,8 @@ pub(crate) enum Due {
     Settled { link: LinkRef, delivery: u32 },
     /// A dead letter has arrived at this queue of ours, or at that of another shard.
     Arrived { to: EntryKey, level: u8 },
+    /// A producer that numbers its messages is known to its queue.
+    Opened { link: LinkRef, queue: QueueId, floor: u64 },
     /// A change of the directory is safe.
     Topology(crate::topology::Change),
     /// Tell an operator.
@@ -354,6 +359,12 @@ impl Queues {
         self.tell(slot, Input::Recovered(entry));
     }
 
+    /// A producer that numbers its messages, from before this start.
+    pub(crate) fn recovered_producer(&mut self, told: Box<RecoveredProducer>) {
+        let Some(slot) = self.slot(told.queue) else { return };
+        self.tell(slot, Input::RecoveredProducer(told));
+    }
+
     /// Lets a queue handle an input and notes what follows from it.
     pub(crate) fn handle(&mut self, slot: u32, input: Input<'_>) -> queue::Answer {
         let broker_ms = self.broker_ms();
@@ -528,13 +539,20 @@ impl Queues {
             }
         }
         while let Some(due) = self.due.release() {
-            match due {
-                Due::Confirm { link, first, last } => self.answer(link, Answer::Enqueued { first, last }),
-                Due::Settled { link, delivery } => self.answer(link, Answer::Settled { delivery }),
-                Due::Arrived { to, level } => self.relocated(to, level, true),
-                Due::Topology(change) => self.changed(change),
-                Due::Command { id, reply } => self.reply(id, reply),
-            }
+            self.fall_due(due);
+        }
+    }
+
+    /// What was done before this is safe.
+    #[inline]
+    fn fall_due(&mut self, due: Due) {
+        match due {
+            Due::Confirm { link, first, last } => self.answer(link, Answer::Enqueued { first, last }),
+            Due::Settled { link, delivery } => self.answer(link, Answer::Settled { delivery }),
+            Due::Arrived { to, level } => self.relocated(to, level, true),
+            Due::Opened { link, queue, floor } => self.answer(link, Answer::ProducerOpened { queue, floor }),
+            Due::Topology(change) => self.changed(change),
+            Due::Command { id, reply } => self.reply(id, reply),
         }
     }
 

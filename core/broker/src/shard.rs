@@ -144,6 +144,7 @@ impl<S: Store> Shard<S> {
                     self.queues.recovered(entry);
                 }
                 Recovered::BranchOp(op) => self.queues.recovered_op(op),
+                Recovered::Producer(producer) => self.queues.recovered_producer(producer),
                 transaction @ (Recovered::Branch(_) | Recovered::Completed { .. } | Recovered::Session(_)) => {
                     self.queues.recovered_transaction(transaction);
                 }

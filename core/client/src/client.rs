@@ -358,6 +358,15 @@ impl Client {
     ///
     /// As [`Connection::attach`].
     pub fn sender(&mut self, session: SessionId, options: &SenderOptions<'_>) -> Result<LinkId, Misuse> {
+        self.attach_sender(session, options, None)
+    }
+
+    pub(crate) fn attach_sender(
+        &mut self,
+        session: SessionId,
+        options: &SenderOptions<'_>,
+        properties: Option<Map<'_>>,
+    ) -> Result<LinkId, Misuse> {
         let attach = Attach {
             name: options.name,
             role: Role::Sender,
@@ -365,6 +374,7 @@ impl Client {
             rcv_settle_mode: ReceiverSettleMode::First,
             source: Some(Source { outcomes: OUTCOMES, ..Source::default() }),
             target: Some(AttachTarget::Target(Target { address: options.address, ..Target::default() })),
+            properties,
             ..Attach::default()
         };
         self.connection.attach(session, &attach, options.token)

@@ -29,12 +29,14 @@ mod client;
 mod draft;
 mod event;
 mod joiner;
+mod numbering;
 mod transactions;
 
 pub use client::{Client, Commits, Login, Options, ReceiverOptions, SenderOptions, Verdict};
 pub use draft::{Body, Draft};
 pub use event::{Event, Failure, LinkLost, Reason};
 pub use joiner::Joiner;
+pub use numbering::{Numbering, floor};
 pub use transactions::{ControllerOptions, broker_id, response};
 
 pub use packhorse_amqp10::codec::{MessageId, SenderSettleMode};
@@ -43,4 +45,4 @@ pub use packhorse_amqp10::engine::{
     TransferEvent,
 };
 pub use packhorse_amqp10::message::{BodySection, MessageView};
-pub use packhorse_amqp10::{Limits, codec, transaction};
+pub use packhorse_amqp10::{Limits, codec, producer, transaction};

@@ -343,6 +343,10 @@ impl Fold {
                     queue.facts.reserved = queue.facts.reserved.saturating_add(jump);
                 }
             }
+            Record::Producer(told) => {
+                let exists = self.queues.contains_key(&told.key.0);
+                self.transactions.numbered(told, exists);
+            }
             Record::Transaction(record) => self.transaction(*record, batch)?,
         }
         Ok(())
@@ -378,7 +382,7 @@ impl Fold {
 
     /// Ends the fold at this broker time, ms: fills the index, and answers what each of `shards` shards recovers, queues first.
     pub(crate) fn finish(mut self, index: &mut Index, shards: u16, now_ms: u64) -> (Vec<Vec<Recovered>>, u64) {
-        self.transactions.expire(now_ms);
+        self.transactions.expire_all(now_ms);
         let mut directory = Vec::with_capacity(self.queues.len() + 1);
         let mut counts = vec![0; usize::from(shards)];
         for (id, queue) in &self.queues {

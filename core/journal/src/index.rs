@@ -386,6 +386,10 @@ impl Index {
                 }
                 // A start's own, taken in by the fold before there is an index; and what the next start looks for.
                 Record::Start { .. } | Record::Stop => {}
+                Record::Producer(told) => {
+                    let exists = self.queues.contains_key(&told.key.0);
+                    self.transactions.numbered(told, exists);
+                }
                 Record::Transaction(record) => {
                     self.live.add(content.segment, std::mem::take(&mut stored));
                     self.transaction(*record, Place { segment: content.segment, offset: here }, unlinks)?;

@@ -6,16 +6,17 @@
 pub(crate) mod transactions;
 
 use crate::bytes_io::{Malformed, Reader, pad_to, put_bytes, put_u32, put_u64, put_varint};
+use crate::transactions::Numbering;
 use bytes::Bytes;
 use packhorse_model::{
-    ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, OnFull, Overlay, Planted, QueueId, QueueLimits,
-    QueueName, QueueSettings, Reason, Sequence, planted,
+    ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, OnFull, Overlay, Planted, ProducerId, QueueId,
+    QueueLimits, QueueName, QueueSettings, Reason, Sequence, planted,
 };
 use packhorse_store::{Batch, Op, Stored};
 use transactions::{Content, Transactional};
 
 /// Codes of records, in the specification's words. Reserved for later: Schedule 4, Damage 6, LaneEpoch 14, Leave 15, Left 16, Reclaim 17, Fence 18, Arrive 19, EpochClosed 20,
-/// Producer 21, Reloc 23.
+/// Reloc 23.
 pub(crate) mod code {
     pub(crate) const ENQUEUE: u8 = 1;
     pub(crate) const ACKNOWLEDGE: u8 = 2;
@@ -28,6 +29,7 @@ pub(crate) mod code {
     pub(crate) const DECIDE: u8 = 11;
     pub(crate) const HEURISTIC: u8 = 12;
     pub(crate) const FORGET: u8 = 13;
+    pub(crate) const PRODUCER: u8 = 21;
     pub(crate) const META: u8 = 22;
     pub(crate) const EXACT_MARK: u8 = 24;
     pub(crate) const TX_DROP: u8 = 25;
@@ -47,6 +49,8 @@ mod meta {
 const VOLATILE: u8 = 1;
 const LARGE: u8 = 2;
 const OVERLAY: u8 = 4;
+/// Of a Producer: a message is stored.
+const STORED: u8 = 1;
 
 /// Bytes of an Enqueue record without large content.
 const ENQUEUE_BYTES: usize = 64;
@@ -270,6 +274,17 @@ fn put_op(out: &mut Vec<u8>, op: &Op, bodies: &Content<'_>, large: &mut Vec<Larg
             put_u64(out, *up_to);
             close(out, start);
         }
+        Op::Producer { queue, producer, floor, stored, at_ms } => {
+            let start = open(out, code::PRODUCER, if stored.is_some() { STORED } else { 0 }, 0, 0);
+            put_u64(out, queue.0);
+            out.extend_from_slice(&producer.0);
+            put_u64(out, *floor);
+            put_u64(out, *at_ms);
+            if let Some(number) = stored {
+                put_u64(out, *number);
+            }
+            close(out, start);
+        }
         Op::TxOps(_)
         | Op::TxDrop { .. }
         | Op::Commit(_)
@@ -404,6 +419,7 @@ pub(crate) enum Record<'a> {
         before: End,
     },
     Stop,
+    Producer(Numbering),
     Transaction(Box<Transactional>),
 }
 
@@ -526,6 +542,12 @@ fn decode(code: u8, flags: u8, body: &[u8]) -> Result<Record<'_>, Malformed> {
             meta::STOP => Record::Stop,
             _ => return Err(Malformed),
         },
+        code::PRODUCER => {
+            let key = (QueueId(r.u64()?), ProducerId(transactions::id(&mut r)?));
+            let (floor, at_ms) = (r.u64()?, r.u64()?);
+            let stored = if flags & STORED == 0 { None } else { Some(r.u64()?) };
+            Record::Producer(Numbering { key, floor, stored, at_ms })
+        }
         code::COMMIT..=code::FORGET | code::TX_DROP => Record::Transaction(transactions::decode(code, flags, &mut r)?),
         _ => return Err(Malformed),
     })
@@ -666,6 +688,10 @@ mod tests {
         batch.push(Op::QueueDelete { id: Q });
         batch.push(Op::Reserve { queue: Q, up_to: 1 << 41 });
         batch.push(Op::ExactMark { queue: Q, first: 7, last: 9, at_ms: 1 << 42 });
+        for stored in [None, Some(u64::MAX)] {
+            let producer = ProducerId([5; 16]);
+            batch.push(Op::Producer { queue: Q, producer, floor: 1 << 43, stored, at_ms: 1 << 44 });
+        }
         batch
     }
 
@@ -733,7 +759,12 @@ mod tests {
         assert_eq!(found[14], format!("Reserve {{ queue: QueueId({q}), up_to: {} }}", 1u64 << 41));
         let mark = format!("ExactMark {{ queue: QueueId({q}), first: 7, last: 9, at_ms: {} }}", 1u64 << 42);
         assert_eq!(found[15], mark);
-        assert_eq!(found.len(), 16);
+        for (at, stored) in [(16, "None"), (17, "Some(18446744073709551615)")] {
+            let key = format!("(QueueId({q}), ProducerId({:?}))", [5; 16]);
+            let numbers = format!("floor: {}, stored: {stored}, at_ms: {}", 1u64 << 43, 1u64 << 44);
+            assert_eq!(found[at], format!("Producer(Numbering {{ key: {key}, {numbers} }})"));
+        }
+        assert_eq!(found.len(), 18);
     }
 
     #[test]

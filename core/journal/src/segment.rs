@@ -4,7 +4,7 @@ use crate::block::UNIT;
 use crate::bytes_io::{Reader, crc, pad_to, put_u32, put_u64};
 
 /// The version of all formats in a data directory: what is written.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 /// What can be read.
 pub(crate) const READS: core::ops::RangeInclusive<u32> = 1..=VERSION;
 /// … in words.

@@ -1,9 +1,10 @@
 //! What a store keeps of transactions: operations that went ahead, branches in doubt or decided by an operator, what is
-//! remembered of completed ones, clients' sessions. The fold of a start and the live index keep the same.
+//! remembered of completed ones, clients' sessions, producers that number their messages. The fold of a start and the live index keep the same.
 //!
 //! Must not know: entries, segments' counts. Who asks puts what happens into queues.
 
 mod completed;
+mod producers;
 mod sessions;
 
 use crate::bytes_io::Malformed;
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(crate) use completed::{Completed, Outcome};
+pub(crate) use producers::{Key as ProducerKey, Producers};
 pub(crate) use sessions::{Session, Sessions};
 
 /// Why a record cannot be taken in.
@@ -135,6 +137,15 @@ pub(crate) struct Leaving {
     pub(crate) commit: bool,
 }
 
+/// What a record says of a producer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numbering {
+    pub(crate) key: ProducerKey,
+    pub(crate) floor: u64,
+    pub(crate) stored: Option<u64>,
+    pub(crate) at_ms: u64,
+}
+
 /// A commit's part.
 #[derive(Debug)]
 pub(crate) struct Committed {
@@ -153,6 +164,7 @@ pub(crate) struct Transactions {
     names: BTreeMap<Xid, TxnId>,
     pub(crate) completed: Completed,
     pub(crate) sessions: Sessions,
+    pub(crate) producers: Producers,
 }
 
 impl Default for Transactions {
@@ -170,6 +182,7 @@ impl Transactions {
             names: BTreeMap::new(),
             completed: Completed::default(),
             sessions: Sessions::default(),
+            producers: Producers::default(),
         }
     }
 
@@ -179,6 +192,7 @@ impl Transactions {
         self.branches.watch(watch);
         self.completed.outcomes.watch(watch);
         self.sessions.sessions.watch(watch);
+        self.producers.producers.watch(watch);
     }
 
     /// Operations that go ahead.
@@ -340,8 +354,9 @@ impl Transactions {
         Ok(())
     }
 
-    /// A queue is gone, and with it what transactions have in it. Answers that.
+    /// A queue is gone, and with it its producers and what transactions have in it. Answers the latter.
     pub(crate) fn queue_gone(&mut self, queue: QueueId) -> Vec<Leaving> {
+        self.producers.queue_gone(queue);
         let open: Vec<(TxnId, QueueId)> = self.open.iter().map(|(key, _)| *key).filter(|key| key.1 == queue).collect();
         let mut gone: Vec<Leaving> = open.iter().filter_map(|key| self.drop_open(key)).collect();
         let with = self.branches.iter().filter(|(_, branch)| branch.parts.contains_key(&queue));
@@ -371,6 +386,22 @@ impl Transactions {
     pub(crate) fn expire(&mut self, at_ms: u64) {
         self.completed.expire(at_ms, &self.remember);
         self.sessions.expire(at_ms, &self.remember);
+    }
+
+    /// A start, at this broker time, ms: forgets what is too old.
+    pub(crate) fn expire_all(&mut self, at_ms: u64) {
+        self.expire(at_ms);
+        self.producers.expire(at_ms, &self.remember);
+    }
+
+    /// A producer numbers its messages in a queue that is there, if `exists`.
+    #[cold]
+    pub(crate) fn numbered(&mut self, told: Numbering, exists: bool) {
+        let Numbering { key, floor, stored, at_ms } = told;
+        self.producers.expire(at_ms, &self.remember);
+        if exists {
+            self.producers.take(key, floor, stored, at_ms, &self.remember);
+        }
     }
 
     /// Lists of operations that are kept: those of open parts, and those of branches.

@@ -11,6 +11,7 @@ mod ids;
 mod map;
 mod outcome;
 mod planted;
+mod producer;
 mod settings;
 mod time;
 mod transaction;
@@ -24,6 +25,7 @@ pub use outcome::Outcome;
 #[cfg(feature = "planted")]
 pub use planted::choose as choose_planted;
 pub use planted::{Planted, planted};
+pub use producer::{Numbered, ProducerId};
 pub use settings::{OnFull, QueueLimits, QueueSettings};
 pub use time::Now;
 pub use transaction::{BrokerId, ClientSession, Purpose, Resolution, Token, TxnId};

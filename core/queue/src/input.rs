@@ -3,12 +3,16 @@
 //! Must not know: how they are handled. An [`Effect`] is at most 64 bytes; the caller reuses its vector.
 
 use crate::ConsumerId;
+use crate::producers::Known;
 use crate::slot::{Flag, Packed};
 use alloc::boxed::Box;
 use packhorse_model::{
-    Content, EntryKey, Head, LargeId, Now, Outcome, Overlay, Purpose, QueueSettings, Resolution, Sequence, TxnId,
+    Content, EntryKey, Head, LargeId, Now, Numbered, Outcome, Overlay, ProducerId, Purpose, QueueSettings, Resolution,
+    Sequence, TxnId,
 };
-use packhorse_store::{Batch, Load, Loaded, RecoveredEntry, RecoveredOp, Stored, Ticket, TxOps, TxnPart};
+use packhorse_store::{
+    Batch, Load, Loaded, RecoveredEntry, RecoveredOp, RecoveredProducer, Stored, Ticket, TxOps, TxnPart,
+};
 
 /// What one turn of the shard lends to its queues.
 #[derive(Debug)]
@@ -229,6 +233,27 @@ pub enum Input<'a> {
         /// How many.
         operations: u64,
     },
+    /// A producer that numbers its messages comes, with its lowest number that is not confirmed, and the next one, which was never sent.
+    /// Answer: [`Answer::Floor`], which holds when what this turn writes is durable.
+    OpenProducer {
+        /// Which.
+        producer: ProducerId,
+        /// See above.
+        lowest: u64,
+        /// See above.
+        next: u64,
+    },
+    /// What is known of this number. Answer: [`Answer::Known`].
+    Look(Numbered),
+    /// The message that was enqueued last has this number.
+    Number {
+        /// The number, which is [`crate::Known::New`].
+        numbered: Numbered,
+        /// The message's.
+        persistent: bool,
+    },
+    /// A producer from before this start.
+    RecoveredProducer(Box<RecoveredProducer>),
     /// An operation of a branch in doubt from before this start, after all entries.
     RecoveredOp(Box<RecoveredOp>),
     /// The queue is deleted, with all its entries. The caller drops the value afterwards.
@@ -246,6 +271,10 @@ pub enum Answer {
     Entered(Sequence),
     /// Whether the input had an effect.
     Settled(bool),
+    /// Of lower numbers of the producer nothing is known.
+    Floor(u64),
+    /// What is known of a number.
+    Known(Known),
 }
 
 impl Answer {
@@ -253,7 +282,7 @@ impl Answer {
     pub fn sequence(self) -> Option<Sequence> {
         match self {
             Answer::Entered(sequence) => Some(sequence),
-            Answer::Nothing | Answer::Settled(_) => None,
+            Answer::Nothing | Answer::Settled(_) | Answer::Floor(_) | Answer::Known(_) => None,
         }
     }
 

@@ -14,6 +14,7 @@ use crate::limits::Limits;
 use crate::list::{List, Place};
 use crate::marks::Marks;
 use crate::moves::Mover;
+use crate::producers::Producers;
 use crate::purge::Purge;
 use crate::relocate::Doomed;
 use crate::slot::{Flag, Packed, Slot};
@@ -62,6 +63,7 @@ pub struct Queue {
     pub(crate) marks: Marks,
     pub(crate) suspects: Suspects,
     pub(crate) transactions: Transactions,
+    pub(crate) producers: Producers,
     /// Entries that wait for their record, because they came back or are suspects: ticket, level, number. Tickets ascend.
     held: VecDeque<(Ticket, u8, Sequence)>,
     /// Entries on their way to other queues.
@@ -111,6 +113,7 @@ impl Queue {
             marks: Marks::default(),
             suspects: Suspects::default(),
             transactions: Transactions::default(),
+            producers: Producers::default(),
             held: VecDeque::new(),
             doomed: BTreeMap::new(),
             damaged: BTreeSet::new(),
@@ -204,6 +207,12 @@ impl Queue {
             Input::DropRefused { txn, operations } => {
                 return Answer::Settled(self.drop_refused(txn, operations, turn));
             }
+            Input::OpenProducer { producer, lowest, next } => {
+                return Answer::Floor(self.open_producer(producer, lowest, next, turn));
+            }
+            Input::Look(numbered) => return Answer::Known(self.look_for(&numbered, turn)),
+            Input::Number { numbered, persistent } => self.number(&numbered, persistent, turn),
+            Input::RecoveredProducer(told) => self.recovered_producer(*told),
             Input::RecoveredOp(op) => self.recovered_op(*op, turn),
             Input::Delete => {
                 self.discard_files(out);

@@ -6,7 +6,7 @@
 use crate::memory::mix;
 use crate::{
     Batch, Event, Figures, LargeOp, Load, LoadLarge, Loaded, LoadedBody, Op, RESERVE, Recovered, RecoveredBranch,
-    RecoveredEntry, RecoveredSession, RecoveredWork, Remember, Store, Stored, Ticket,
+    RecoveredEntry, RecoveredProducer, RecoveredSession, RecoveredWork, Remember, Store, Stored, Ticket,
 };
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -16,8 +16,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use packhorse_model::{
-    ClientSession, Content, ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, OnFull, Overlay, QueueId,
-    QueueLimits, QueueName, QueueSettings, Reason, Resident, Sequence, ShardId, TxnId, Xid,
+    ClientSession, Content, ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, OnFull, Overlay, ProducerId,
+    QueueId, QueueLimits, QueueName, QueueSettings, Reason, Resident, Sequence, ShardId, TxnId, Xid,
 };
 
 /// A store as the rules handle it.
@@ -80,7 +80,9 @@ macro_rules! contract_tests {
             files_of_what_never_will_be_go_at_once,
             outcomes_are_remembered, the_oldest_outcomes_are_forgotten_first, outcomes_are_forgotten_in_time,
             commits_of_sessions_are_remembered, a_session_has_so_many_gaps, the_sessions_used_last_are_remembered,
-            sessions_are_forgotten_in_time
+            sessions_are_forgotten_in_time,
+            numbers_of_producers_are_known, a_number_comes_with_its_message, a_producer_has_so_many_gaps,
+            the_producers_used_last_are_known, producers_are_forgotten_in_time
         }
     };
     (@ $make:expr; $($rule:ident),+) => {
@@ -159,6 +161,7 @@ struct Found {
     branches: BTreeMap<Xid, RecoveredBranch>,
     completed: Vec<(Xid, bool, u64)>,
     sessions: BTreeMap<ClientSession, RecoveredSession>,
+    producers: BTreeMap<(QueueId, ProducerId), RecoveredProducer>,
 }
 
 impl Found {
@@ -186,6 +189,10 @@ impl Found {
                 assert!(same.is_none(), "a branch comes once");
             }
             Recovered::Completed { xid, committed, at_ms } => self.completed.push((xid, committed, at_ms)),
+            Recovered::Producer(producer) => {
+                let same = self.producers.insert((producer.queue, producer.producer), *producer);
+                assert!(same.is_none(), "a producer comes once");
+            }
             Recovered::Session(session) => {
                 let same = self.sessions.insert(session.session, *session);
                 assert!(same.is_none(), "a session comes once");
@@ -198,6 +205,12 @@ impl Found {
         for (id, (.., next, reserved)) in &self.queues {
             assert!(next < reserved, "queue {id} may draw numbers");
             assert!(self.sequences(*id).iter().all(|s| s < next), "queue {id} draws no number twice");
+        }
+        for ((queue, _), producer) in &self.producers {
+            assert!(self.queues.contains_key(queue), "a producer is its queue's");
+            let runs = producer.runs.iter();
+            assert!(runs.clone().all(|(first, last)| producer.floor <= *first && first <= last));
+            assert!(runs.is_sorted_by(|before, run| before.1 < run.0 - 1), "runs are apart");
         }
         let mut told: Vec<(TxnId, QueueId)> = Vec::new();
         for branch in self.branches.values() {
@@ -251,9 +264,10 @@ fn kind(thing: &Recovered) -> (u8, Option<QueueId>) {
         Recovered::Queue { .. } | Recovered::NextQueueId(_) => (0, None),
         Recovered::Entry(entry) => (1, Some(entry.key.queue)),
         Recovered::BranchOp(op) => (2, Some(op.queue)),
-        Recovered::Branch(_) => (3, None),
-        Recovered::Completed { .. } => (4, None),
-        Recovered::Session(_) => (5, None),
+        Recovered::Producer(producer) => (3, Some(producer.queue)),
+        Recovered::Branch(_) => (4, None),
+        Recovered::Completed { .. } => (5, None),
+        Recovered::Session(_) => (6, None),
     }
 }
 
@@ -827,10 +841,15 @@ pub fn a_second_crash_right_after_the_first_changes_nothing<S: StoreUnderTest>(m
 }
 
 mod histories;
+pub(crate) mod producers;
 mod remembered;
 mod suspects;
 mod transactions;
 pub use histories::any_history_folds_to_the_same_facts;
+pub use producers::{
+    a_number_comes_with_its_message, a_producer_has_so_many_gaps, numbers_of_producers_are_known,
+    producers_are_forgotten_in_time, the_producers_used_last_are_known,
+};
 pub use remembered::{
     a_session_has_so_many_gaps, commits_of_sessions_are_remembered, outcomes_are_forgotten_in_time,
     outcomes_are_remembered, sessions_are_forgotten_in_time, the_oldest_outcomes_are_forgotten_first,

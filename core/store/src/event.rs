@@ -5,7 +5,9 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use packhorse_model::{Content, EntryKey, Head, LargeId, Overlay, QueueId, QueueName, QueueSettings, Sequence, Xid};
+use packhorse_model::{
+    Content, EntryKey, Head, LargeId, Overlay, ProducerId, QueueId, QueueName, QueueSettings, Sequence, Xid,
+};
 
 /// A request for bodies: up to `count` live entries of one queue and priority level, ascending from `from`, together at most
 /// `bytes` (but at least one). What a branch in doubt holds is left out.
@@ -126,6 +128,8 @@ pub enum Recovered {
     Entry(Box<RecoveredEntry>),
     /// An operation of a branch in doubt in a queue of this shard.
     BranchOp(Box<RecoveredOp>),
+    /// A producer of a queue of this shard that numbers its messages.
+    Producer(Box<RecoveredProducer>),
     /// A branch in doubt, or decided by an operator and not forgotten. Shard 0 only.
     Branch(Box<RecoveredBranch>),
     /// A branch that is completed and remembered. Shard 0 only.
@@ -159,6 +163,21 @@ pub struct RecoveredEntry {
     pub suspect: Option<Blame>,
     /// What was added since it was stored.
     pub overlay: Option<Box<Overlay>>,
+}
+
+/// What is known of a producer's numbers in a queue, bounded as [`crate::Remember`] says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecoveredProducer {
+    /// The queue.
+    pub queue: QueueId,
+    /// Which.
+    pub producer: ProducerId,
+    /// Of numbers below nothing is said.
+    pub floor: u64,
+    /// Runs of numbers that were stored, closed, ascending, none below the floor.
+    pub runs: Vec<(u64, u64)>,
+    /// Broker time of its last use, ms.
+    pub used_ms: u64,
 }
 
 /// The store's figures for operators.

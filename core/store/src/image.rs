@@ -4,6 +4,7 @@
 //! Must not know: tickets, flushes, shards.
 
 mod branches;
+mod producers;
 mod remembered;
 
 use crate::{Blame, LargeOp, Load, Loaded, LoadedBody, Op, RESERVE, Recovered, RecoveredEntry, Remember, Stored};
@@ -16,6 +17,7 @@ use core::ops::Bound::{Excluded, Unbounded};
 use packhorse_model::{
     Content, EntryKey, Head, LargeId, Overlay, QueueId, QueueName, QueueSettings, Resident, Sequence,
 };
+use producers::Producers;
 use remembered::Remembered;
 
 #[derive(Clone, Debug)]
@@ -70,6 +72,7 @@ pub(crate) struct Image {
     files: BTreeMap<LargeId, File>,
     branches: Branches,
     remembered: Remembered,
+    producers: Producers,
 }
 
 impl Stuff {
@@ -109,7 +112,7 @@ impl Entry {
 impl Image {
     /// Of a new store that remembers so much.
     pub(crate) fn new(remember: Remember) -> Image {
-        Image { remembered: Remembered::new(remember), ..Image::default() }
+        Image { remembered: Remembered::new(remember), producers: Producers::new(remember), ..Image::default() }
     }
 
     /// Applies one batch.
@@ -193,10 +196,17 @@ impl Image {
                 let entries = self.queues.remove(id).map(|q| q.entries);
                 entries.into_iter().flatten().for_each(|(_, entry)| self.drop_content(&entry.content));
                 self.parts_gone(*id);
+                self.producers.queue_gone(*id);
             }
             Op::Reserve { queue, up_to } => {
                 if let Some(q) = self.queues.get_mut(queue) {
                     q.reserved = q.reserved.max(*up_to);
+                }
+            }
+            Op::Producer { queue, producer, floor, stored, at_ms } => {
+                self.producers.expire(*at_ms);
+                if self.queues.contains_key(queue) {
+                    self.producers.take((*queue, *producer), *floor, *stored, *at_ms);
                 }
             }
             Op::TxOps(ops) => self.tx_ops(ops, pieces),
@@ -305,6 +315,7 @@ impl Image {
         }
         self.start_branches();
         self.remembered.expire(started_ms);
+        self.producers.expire(started_ms);
         let entries = self.queues.values().flat_map(|q| q.entries.values());
         let entries = entries.filter_map(|e| match e.content {
             Stuff::Large { id, .. } => Some(id),
@@ -351,9 +362,10 @@ impl Image {
         None
     }
 
-    /// The operations of branches in doubt in queues that `owned` names; with `all` then the branches, and what is remembered.
+    /// The operations of branches in doubt in queues that `owned` names, and producers of these; with `all` then the branches, and what is remembered.
     pub(crate) fn recover_transactions(&self, owned: impl Fn(QueueId) -> bool, all: bool) -> VecDeque<Recovered> {
-        let mut out: VecDeque<Recovered> = self.branches.recover_ops(owned).collect();
+        let mut out: VecDeque<Recovered> = self.branches.recover_ops(&owned).collect();
+        out.extend(self.producers.recover(&owned));
         if all {
             out.extend(self.branches.recover());
             out.extend(self.remembered.recover_completed());

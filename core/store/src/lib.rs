@@ -21,7 +21,9 @@ mod transaction;
 
 pub use batch::{Batch, Ticket};
 pub use blame::{BLAME_MS, Blame, PASSED};
-pub use event::{Event, Failure, Load, LoadLarge, Loaded, LoadedBody, Recovered, RecoveredEntry, StoreStatus};
+pub use event::{
+    Event, Failure, Load, LoadLarge, Loaded, LoadedBody, Recovered, RecoveredEntry, RecoveredProducer, StoreStatus,
+};
 pub use memory::{Memory, MemoryStore};
 pub use op::{Body, LargeOp, Op, Stored};
 pub use transaction::{
@@ -56,7 +58,7 @@ pub trait Store {
     fn poll(&mut self, out: &mut Vec<Event>);
 
     /// Appends at most `limit` recovered things: all queues, then this shard's entries, each queue's in sequence order; then the
-    /// operations of branches in doubt in this shard's queues, each part's in their order; and for shard 0 the branches, completed ones in
+    /// operations of branches in doubt in this shard's queues, each part's in their order; then the producers of this shard's queues; and for shard 0 the branches, completed ones in
     /// the order of their times, and clients' sessions; false when there is nothing more. Called before the first submit only. Each start gives every queue
     /// numbers that no earlier start could draw: it begins at the highest number reserved before, and reserves [`RESERVE`] more.
     fn recover(&mut self, limit: usize, out: &mut Vec<Recovered>) -> bool;

@@ -3,7 +3,9 @@
 use crate::{Commit, Decide, Heuristic, Prepare, TxOps};
 use alloc::boxed::Box;
 use bytes::Bytes;
-use packhorse_model::{EntryKey, Head, LargeId, Overlay, QueueId, QueueName, QueueSettings, Sequence, TxnId, Xid};
+use packhorse_model::{
+    EntryKey, Head, LargeId, Overlay, ProducerId, QueueId, QueueName, QueueSettings, Sequence, TxnId, Xid,
+};
 
 /// Bytes within a batch: a range of one of its pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +135,19 @@ pub enum Op {
         /// See above.
         up_to: Sequence,
     },
+    /// A producer numbers its messages ([`crate::RecoveredProducer`]). In a queue that is not there it is nothing.
+    Producer {
+        /// The queue.
+        queue: QueueId,
+        /// Which.
+        producer: ProducerId,
+        /// It sends nothing below again, or nothing is known of that.
+        floor: u64,
+        /// The number of a message that enters the queue in this batch. `None`: the producer is known from now on.
+        stored: Option<u64>,
+        /// Broker time, ms.
+        at_ms: u64,
+    },
     /// Operations of a transaction that go ahead of its record.
     TxOps(Box<TxOps>),
     /// No record will name what went ahead of a transaction in a queue: it was rolled back. Nothing of it is kept, and if the
@@ -174,6 +189,7 @@ impl Op {
             | Op::QueueChange { .. }
             | Op::QueueDelete { .. }
             | Op::Reserve { .. }
+            | Op::Producer { .. }
             | Op::TxOps(_)
             | Op::Commit(_)
             | Op::Prepare(_)

@@ -276,7 +276,7 @@ pub struct RecoveredSession {
 /// What is as old as the bound, by the time of a record before it adds something to remember or by that of a start, is forgotten. Beyond the
 /// count those with the lowest times go first: of branches with the same time the one whose record came first, of sessions that with the
 /// lowest name. A session that is not known begins with its first number as its floor, before which nothing is said: it may have
-/// been forgotten.
+/// been forgotten; so does a producer, unless a record without a message names its floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remember {
     /// How long the outcome of a completed branch is remembered, ms of broker time.
@@ -287,8 +287,12 @@ pub struct Remember {
     pub sessions_ms: u64,
     /// How many of them.
     pub sessions_max: u32,
-    /// Most gaps among the committed numbers of one; beyond that the lowest are forgotten.
+    /// Most gaps among the committed numbers of one; beyond that the lowest are forgotten. The same holds for a producer's.
     pub gaps_max: u32,
+    /// How long a producer that numbers its messages is remembered after its last use, ms of broker time.
+    pub producers_ms: u64,
+    /// How many of them, each in each queue.
+    pub producers_max: u32,
 }
 
 impl Default for Remember {
@@ -299,6 +303,8 @@ impl Default for Remember {
             sessions_ms: 600_000,
             sessions_max: 100_000,
             gaps_max: 1_000,
+            producers_ms: 600_000,
+            producers_max: 100_000,
         }
     }
 }

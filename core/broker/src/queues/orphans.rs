@@ -28,8 +28,7 @@ impl Queues {
             behind.unsynced = false;
         }
         while let Some(next) = orphan.behind.pop_front_if(|b| !b.unsynced) {
-            let Behind { delivery, settled, head, payload, .. } = next;
-            self.enqueue(orphan.queue, orphan.from, delivery, settled, head, payload);
+            self.enqueue_behind(orphan.queue, orphan.from, next);
         }
         if !orphan.behind.is_empty() {
             self.orphans.push(orphan);

@@ -123,6 +123,8 @@ impl Queues {
                     self.tell(slot, Input::Unreadable { key });
                 }
             }
+            Request::EnqueueNumbered(message) => self.enqueue_numbered(id, *message),
+            Request::OpenProducer { from, opening } => self.producer_opens(id, from, opening),
             Request::StageEnqueue { txn, head, payload } => self.on_stage_enqueue(id, txn, head, payload),
             Request::StageAcknowledge { txn, key } => self.on_stage_acknowledge(id, txn, key),
             Request::Unsubscribe { consumer, lost } => {

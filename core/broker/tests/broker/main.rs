@@ -23,6 +23,7 @@ mod login;
 mod memory;
 mod messages;
 mod moves;
+mod numbered;
 mod outcomes;
 mod poison;
 mod purge;

@@ -4,7 +4,7 @@ use super::transactions;
 use crate::bytes_io::{Malformed, Reader, put_u32, put_u64};
 use crate::index::{Facts, Marks, Note, Place, Stored, Suspect};
 use crate::record::{self, Ranges, close, open, put_overlay};
-use crate::transactions::{Branch, Kept, Outcome, Session};
+use crate::transactions::{Branch, Kept, Outcome, ProducerKey, Session};
 use packhorse_model::{ClientSession, EntryKey, LargeId, QueueId, TxnId, Xid};
 use packhorse_store::Blame;
 
@@ -90,6 +90,10 @@ pub(crate) enum Item<'a> {
         id: ClientSession,
         session: Session,
     },
+    Producer {
+        key: ProducerKey,
+        producer: Session,
+    },
 }
 
 /// Reads the items of a section one by one.
@@ -144,7 +148,7 @@ fn decode(code: u8, flags: u8, body: &[u8]) -> Result<Item<'_>, Malformed> {
             let (id, salt) = (r.u32()?, r.u32()?);
             Item::Segment(Held { id, salt, end: r.u64()?, listed: r.u64()?, whole: r.u64()? })
         }
-        transactions::code::BRANCH..=transactions::code::SESSION => transactions::decode(code, flags, r)?,
+        transactions::code::BRANCH..=transactions::code::PRODUCER => transactions::decode(code, flags, r)?,
         _ => return Err(Malformed),
     })
 }

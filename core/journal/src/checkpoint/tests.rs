@@ -23,7 +23,15 @@ use std::collections::BTreeMap;
 const CRASH_MS: u64 = 50_000;
 
 /// So little that much is forgotten.
-const REMEMBER: Remember = Remember { branches_ms: 60, branches_max: 3, sessions_ms: 60, sessions_max: 2, gaps_max: 1 };
+const REMEMBER: Remember = Remember {
+    branches_ms: 60,
+    branches_max: 3,
+    sessions_ms: 60,
+    sessions_max: 2,
+    gaps_max: 1,
+    producers_ms: 60,
+    producers_max: 3,
+};
 
 /// The block of the third start.
 const FIRST: usize = 12;
@@ -134,6 +142,7 @@ impl History {
                 batch.push(Op::ExactMark { queue: entry.queue, first, last: entry.sequence, at_ms });
             }
             92..94 => batch.push(Op::QueueChange { id: entry.queue, settings: self.settings() }),
+            94..=98 if self.below(2) == 0 => self.numbered(batch),
             94..96 => {
                 let up_to = self.draw.next() % (5 * RESERVE);
                 batch.push(Op::Reserve { queue: entry.queue, up_to });
@@ -233,7 +242,7 @@ fn start(run: u32) -> Vec<u8> {
 fn a_checkpoint_and_the_blocks_behind_it_are_the_whole_log() {
     let (mut moved, mut noted, mut between, mut behind, mut crashes, mut passed) = (0, 0, 0, 0, [0; 3], 0);
     // Items of transactions, by kind; and what was recovered of them.
-    let (mut items_of, mut told) = ([0; 5], [0; 4]);
+    let (mut items_of, mut told) = ([0; 6], [0; 5]);
     for seed in 0..400 {
         let mut history = History { draw: Draw::new(seed), ..empty() };
         // Two runs that ended in a crash, and the start after; the third is the one in which the checkpoint is taken.
@@ -287,6 +296,7 @@ fn a_checkpoint_and_the_blocks_behind_it_are_the_whole_log() {
                 Item::Operations { .. } => items_of[2] += 1,
                 Item::Completed { .. } => items_of[3] += 1,
                 Item::Session { .. } => items_of[4] += 1,
+                Item::Producer { .. } => items_of[5] += 1,
                 _ => {}
             }
         }
@@ -301,6 +311,7 @@ fn a_checkpoint_and_the_blocks_behind_it_are_the_whole_log() {
                 Recovered::Branch(_) => told[1] += 1,
                 Recovered::Completed { .. } => told[2] += 1,
                 Recovered::Session(_) => told[3] += 1,
+                Recovered::Producer(_) => told[4] += 1,
                 _ => {}
             }
             if let Recovered::Entry(entry) = thing
@@ -324,7 +335,7 @@ fn a_checkpoint_and_the_blocks_behind_it_are_the_whole_log() {
         assert_eq!(facts(again, history.queues).0, expected, "seed {seed}, the second");
     }
     assert!(items_of.iter().all(|n| *n > 200), "items of transactions, by kind: {items_of:?}");
-    assert!(told.iter().all(|n| *n > 300), "operations, branches, completed ones, sessions: {told:?}");
+    assert!(told.iter().all(|n| *n > 300), "operations, branches, completed ones, sessions, producers: {told:?}");
     assert!(moved > 100 && noted > 1000 && between > 1000 && behind > 100, "{moved} {noted} {between} {behind}");
     assert!(
         crashes[0] > 500 && crashes[1] > 30 && crashes[2] > 0 && passed > 0,

@@ -9,7 +9,7 @@ use crate::record::transactions::{self, Work, put_add, put_heuristic, put_remove
 use crate::record::{Ranges, close, open, put_ranges};
 use crate::tally::Tally;
 use crate::transactions::{Branch, Facts, Kept, Outcome, Session, Transactions};
-use packhorse_model::{ClientSession, QueueId, TxnId};
+use packhorse_model::{ClientSession, ProducerId, QueueId, TxnId};
 use packhorse_store::LostPart;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -21,6 +21,7 @@ pub(super) mod code {
     pub(crate) const OPERATIONS: u8 = 9;
     pub(crate) const COMPLETED: u8 = 10;
     pub(crate) const SESSION: u8 = 11;
+    pub(crate) const PRODUCER: u8 = 12;
 }
 
 const COMMITTED: u8 = 1;
@@ -62,6 +63,12 @@ pub(super) fn decode<'a>(code: u8, flags: u8, mut r: Reader<'a>) -> Result<Item<
             let (id, floor, used_ms) = (ClientSession(transactions::id(r)?), r.u64()?, r.u64()?);
             let runs = Ranges::new(r.rest())?.collect();
             Item::Session { id, session: Session { floor, runs, used_ms } }
+        }
+        code::PRODUCER => {
+            let key = (QueueId(r.u64()?), ProducerId(transactions::id(r)?));
+            let (floor, used_ms) = (r.u64()?, r.u64()?);
+            let runs = Ranges::new(r.rest())?.collect();
+            Item::Producer { key, producer: Session { floor, runs, used_ms } }
         }
         _ => return Err(Malformed),
     })
@@ -134,6 +141,13 @@ impl Telling {
             out.extend_from_slice(&id.0);
             [session.floor, session.used_ms].into_iter().for_each(|n| put_u64(out, n));
             put_ranges(out, session.runs.into_iter());
+            close(out, start);
+        } else if let Some(((queue, producer), known)) = transactions.producers.producers.tell(looks) {
+            let start = open(out, code::PRODUCER, 0, 0, 0);
+            put_u64(out, queue.0);
+            out.extend_from_slice(&producer.0);
+            [known.floor, known.used_ms].into_iter().for_each(|n| put_u64(out, n));
+            put_ranges(out, known.runs.into_iter());
             close(out, start);
         } else {
             return false;

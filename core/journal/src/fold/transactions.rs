@@ -7,7 +7,9 @@ use crate::index::{Note, Place, Stored};
 use crate::record::transactions::{Transactional, Work};
 use crate::transactions::{Branch, Committed, Facts, Kept, Leaving, Open, Refused, number, placed};
 use packhorse_model::{Content, Head, QueueId, Resident, Sequence, TxnId};
-use packhorse_store::{Figures, Numbers, Recovered, RecoveredBranch, RecoveredOp, RecoveredSession, RecoveredWork};
+use packhorse_store::{
+    Figures, Numbers, Recovered, RecoveredBranch, RecoveredOp, RecoveredProducer, RecoveredSession, RecoveredWork,
+};
 
 impl Fold {
     /// Takes in what a checkpoint says of transactions.
@@ -24,6 +26,7 @@ impl Fold {
             }
             Item::Completed { xid, outcome } => kept.completed.restore(xid, outcome),
             Item::Session { id, session } => kept.sessions.restore(id, session),
+            Item::Producer { key, producer } => kept.producers.restore(key, producer),
             other => unreachable!("nothing of a transaction: {other:?}"),
         }
         Ok(())
@@ -129,7 +132,7 @@ impl Fold {
         });
     }
 
-    /// Operations of branches in doubt by shard, and what shard 0 is told of branches, completed ones and sessions.
+    /// Operations of branches in doubt, and producers, by shard, and what shard 0 is told of branches, completed ones and sessions.
     pub(super) fn recovered(&self, shards: u16) -> (Vec<Vec<Recovered>>, Vec<Recovered>) {
         let mut ops: Vec<Vec<Recovered>> = (0..shards).map(|_| Vec::new()).collect();
         let mut rest = Vec::new();
@@ -169,6 +172,12 @@ impl Fold {
                 volatile: *volatile,
                 decided: decided.clone(),
             })));
+        }
+        for (&(queue, producer), known) in self.transactions.producers.producers.iter() {
+            let runs = known.runs.iter().map(|(first, last)| (*first, *last)).collect();
+            let (floor, used_ms) = (known.floor, known.used_ms);
+            let told = RecoveredProducer { queue, producer, floor, runs, used_ms };
+            ops[usize::from(queue.owner(shards).0)].push(Recovered::Producer(Box::new(told)));
         }
         rest.extend(self.transactions.completed.by_time().map(|(xid, outcome)| Recovered::Completed {
             xid: xid.clone(),

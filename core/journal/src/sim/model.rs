@@ -3,9 +3,9 @@
 mod transactions;
 
 use bytes::Bytes;
-use packhorse_model::{Content, EntryKey, Head, Overlay, QueueId, QueueName, QueueSettings, Sequence};
+use packhorse_model::{Content, EntryKey, Head, Overlay, ProducerId, QueueId, QueueName, QueueSettings, Sequence};
 use packhorse_store::{Op, PASSED, RESERVE, Recovered, RecoveredEntry, Stored};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use transactions::Transactions;
 pub(crate) use transactions::{Branch, Work};
@@ -56,6 +56,15 @@ pub(crate) struct Model {
     next_queue: u64,
     pub(crate) entries: BTreeMap<EntryKey, Entry>,
     pub(crate) transactions: Transactions,
+    producers: BTreeMap<(QueueId, ProducerId), Producer>,
+}
+
+/// What is known of a producer's numbers.
+#[derive(Clone, Debug, PartialEq)]
+struct Producer {
+    floor: u64,
+    stored: BTreeSet<u64>,
+    used_ms: u64,
 }
 
 impl Entry {
@@ -136,11 +145,20 @@ impl Model {
                 Op::QueueDelete { id } => {
                     self.queues.remove(id);
                     self.transactions.queue_gone(*id);
+                    self.producers.retain(|(queue, _), _| queue != id);
                     self.entries.retain(|k, _| k.queue != *id);
                 }
                 Op::Reserve { queue, up_to } => {
                     let queue = self.queues.get_mut(queue).expect("the workload reserves for queues that exist");
                     queue.reserved = queue.reserved.max(*up_to);
+                }
+                Op::Producer { queue, producer, floor, stored, at_ms } => {
+                    let floor = *floor;
+                    let new = Producer { floor: floor.max(stored.unwrap_or(0)), stored: BTreeSet::new(), used_ms: 0 };
+                    let known = self.producers.entry((*queue, *producer)).or_insert(new);
+                    (known.floor, known.used_ms) = (known.floor.max(floor), known.used_ms.max(*at_ms));
+                    known.stored.extend(stored);
+                    known.stored = known.stored.split_off(&known.floor);
                 }
                 Op::TxOps(_)
                 | Op::TxDrop { .. }
@@ -202,9 +220,26 @@ impl Model {
         self.entries.iter().filter(|(k, e)| k.queue == queue && !e.held).map(|(k, _)| k.sequence).collect()
     }
 
+    fn producers_differ(&self, told: &[Vec<Recovered>]) -> Option<String> {
+        let mut found = BTreeMap::new();
+        for (shard, thing) in told.iter().enumerate().flat_map(|(shard, own)| own.iter().map(move |t| (shard, t))) {
+            let Recovered::Producer(producer) = thing else { continue };
+            if usize::from(producer.queue.owner(told.len() as u16).0) != shard {
+                return Some(format!("shard {shard} is told of {producer:?}"));
+            }
+            let stored = producer.runs.iter().flat_map(|(first, last)| *first..=*last).collect();
+            let (floor, used_ms) = (producer.floor, producer.used_ms);
+            found.insert((producer.queue, producer.producer), Producer { floor, stored, used_ms });
+        }
+        (found != self.producers).then(|| format!("producers are {found:?} and not {:?}", self.producers))
+    }
+
     /// In which way what a start told differs from this model; `None`: in none. `told` is what each shard was told.
     pub(crate) fn differs(&self, told: &[Vec<Recovered>]) -> Option<String> {
         if let Some(difference) = self.transactions_differ(told) {
+            return Some(difference);
+        }
+        if let Some(difference) = self.producers_differ(told) {
             return Some(difference);
         }
         let mut entries: BTreeMap<EntryKey, &RecoveredEntry> = BTreeMap::new();
@@ -220,6 +255,7 @@ impl Model {
                     }
                     Recovered::NextQueueId(_) => {}
                     Recovered::BranchOp(_)
+                    | Recovered::Producer(_)
                     | Recovered::Branch(_)
                     | Recovered::Completed { .. }
                     | Recovered::Session(_) => {}

@@ -7,8 +7,8 @@ use crate::sim::Player;
 use crate::sim::model::Stuff;
 use bytes::Bytes;
 use packhorse_model::{
-    ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, OnFull, Overlay, QueueId, QueueLimits, QueueName,
-    QueueSettings, Reason,
+    ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, OnFull, Overlay, ProducerId, QueueId, QueueLimits,
+    QueueName, QueueSettings, Reason,
 };
 use packhorse_store::{Batch, Load, Op, PASSED, RESERVE, Stored};
 
@@ -112,6 +112,16 @@ pub fn workloads() -> Vec<Workload> {
             turns: 40,
             turn: suspects,
         },
+        Workload {
+            name: "numbered-producers",
+            shards: 2,
+            segment_bytes: 16 * 1024,
+            checkpoints: often(8 * 1024, 1),
+            earlier: 1,
+            turns: 40,
+            turn: numbered,
+            ..base
+        },
         Workload { name: "everything", shards: 3, segment_bytes: 32 * 1024, slow: 2, turn: everything, ..base },
     ];
     all.extend(transactions::workloads(base));
@@ -198,6 +208,28 @@ fn group_commit(player: &mut Player, _turn: u64) {
             player.submit(shard, batch);
         }
     }
+}
+
+/// Messages with numbers, in some order, and producers that confirm them.
+fn numbered(player: &mut Player, turn: u64) {
+    let shard = (turn % 2) as u16;
+    let mut batch = Batch::default();
+    let queue = queue_of(player, &mut batch, shard, 2);
+    for _ in 0..player.below(4) {
+        let producer = ProducerId([player.below(3) as u8; 16]);
+        let (floor, number) = (turn.saturating_sub(player.below(16)), turn + player.below(12));
+        let stored = (player.below(4) > 0).then_some(number);
+        if stored.is_some() {
+            enqueue(player, &mut batch, queue, 50, false);
+        }
+        batch.push(Op::Producer { queue, producer, floor, stored, at_ms: turn });
+    }
+    if player.below(12) == 0 {
+        batch.push(Op::QueueDelete { id: queue });
+    } else if let Some(entry) = some_entry(player, queue) {
+        batch.acknowledge(queue, entry.sequence);
+    }
+    player.submit(shard, batch);
 }
 
 fn large_messages(player: &mut Player, turn: u64) {

@@ -59,7 +59,20 @@ impl Sessions {
 }
 
 impl Session {
-    fn commit(&mut self, counter: u64, gaps_max: u32) {
+    /// Numbers below are of no interest any more.
+    pub(super) fn raise(&mut self, floor: u64) {
+        if floor <= self.floor {
+            return;
+        }
+        self.floor = floor;
+        let mut left = self.runs.split_off(&floor);
+        if let Some((_, last)) = self.runs.pop_last().filter(|(_, last)| *last >= floor) {
+            left.insert(floor, last);
+        }
+        self.runs = left;
+    }
+
+    pub(super) fn commit(&mut self, counter: u64, gaps_max: u32) {
         if self.runs.range(..=counter).next_back().is_some_and(|(_, last)| counter <= *last) {
             return;
         }

@@ -131,6 +131,7 @@ impl Rig {
                     rig.queues.insert(id, Queue::new(id, name, settings, next, reserved, id == DLQ));
                 }
                 Recovered::NextQueueId(_) => {}
+                Recovered::Producer(told) => drop(rig.handle(told.queue, Input::RecoveredProducer(told))),
                 Recovered::BranchOp(_) | Recovered::Branch(_) | Recovered::Completed { .. } | Recovered::Session(_) => {
                     rig.recovered_of_transactions(thing);
                 }

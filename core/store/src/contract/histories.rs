@@ -2,6 +2,7 @@
 
 mod transactor;
 
+use super::producers::producer;
 use super::{Build, Found, Make, StoreUnderTest, bodies, dead_letter, head, overlay, recover};
 use crate::image::Image;
 use crate::memory::mix;
@@ -71,26 +72,27 @@ struct Said {
 /// Random batches over two shards with crashes and stops between; after each start the store is compared with the fold of
 /// what survived.
 pub fn any_history_folds_to_the_same_facts<S: StoreUnderTest>(make: Make<'_, S>) {
-    let mut met = [0usize; 6];
+    let mut met = [0usize; 7];
     for seed in 0..24 {
         history(make, seed, &mut met);
     }
-    assert!(!met.contains(&0), "histories meet all that there is of transactions: {met:?}");
+    assert!(!met.contains(&0), "histories meet all that there is of transactions and producers: {met:?}");
 }
 
-/// Counts what a start tells of transactions.
-fn meet(found: &Found, met: &mut [usize; 6]) {
+/// Counts what a start tells of transactions and producers.
+fn meet(found: &Found, met: &mut [usize; 7]) {
     let branches = found.branches.values();
     let doubt = branches.clone().filter(|b| b.decided.is_none());
     let (over, parts) = (branches.clone().filter(|b| b.decided.is_some()).count(), |b: &RecoveredBranch| b.parts.len());
     let lost = doubt.clone().filter(|b| !b.lost.is_empty() && parts(b) > 0).count();
     let both = doubt.filter(|b| b.parts.iter().any(|(queue, _)| QUEUES[1].contains(queue)) && parts(b) > 1).count();
     let volatile = branches.filter(|b| b.volatile > 0).count();
-    let counts = [over, lost, both, volatile, found.completed.len(), found.sessions.len()];
+    let runs = found.producers.values().filter(|producer| producer.runs.len() > 1).count();
+    let counts = [over, lost, both, volatile, found.completed.len(), found.sessions.len(), runs];
     met.iter_mut().zip(counts).for_each(|(met, count)| *met += count);
 }
 
-fn history<S: StoreUnderTest>(make: Make<'_, S>, seed: u64, met: &mut [usize; 6]) {
+fn history<S: StoreUnderTest>(make: Make<'_, S>, seed: u64, met: &mut [usize; 7]) {
     let mut dice = Dice(seed);
     let mut store = make(SHARDS);
     recover(&mut store, SHARDS);
@@ -182,7 +184,7 @@ fn batch(dice: &mut Dice, shard: usize, state: &mut State) -> Build {
             0 => None,
             n => Some(dice.below(n) as usize),
         };
-        match (dice.below(12), pick) {
+        match (dice.below(13), pick) {
             (0 | 1, Some(at)) => build = build.acknowledge(id, state.alive[shard][queue].remove(at)),
             (2, Some(at)) => {
                 let entry = EntryKey { queue: id, sequence: state.alive[shard][queue][at] };
@@ -208,6 +210,12 @@ fn batch(dice: &mut Dice, shard: usize, state: &mut State) -> Build {
                 build = build.op(Op::ExactMark { queue: id, first, last: first + dice.below(3), at_ms });
             }
             (6..=8, _) => build = transact(dice, state, shard, build),
+            (9, _) => {
+                let floor = dice.below(8);
+                let (stored, at_ms) = ((dice.below(4) > 0).then(|| dice.below(24)), state.transactor.now_ms());
+                let producer = producer(dice.below(3));
+                build = build.op(Op::Producer { queue: id, producer, floor, stored, at_ms });
+            }
             _ => {
                 let sequence = draw(state, queue);
                 let body = vec![sequence as u8; [0, 10, 900][dice.below(3) as usize]];

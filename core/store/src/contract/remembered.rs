@@ -32,12 +32,12 @@ impl Build {
 }
 
 /// The broker time of this start, ms.
-fn now_ms<S: StoreUnderTest>(store: &mut S) -> u64 {
+pub(super) fn now_ms<S: StoreUnderTest>(store: &mut S) -> u64 {
     store.handle(ShardId(0)).started_at_ms()
 }
 
 /// Lets so much time pass and something happen; then a crash. False: time does not pass.
-fn later<S: StoreUnderTest>(mut store: S, ms: u64) -> (S, bool) {
+pub(super) fn later<S: StoreUnderTest>(mut store: S, ms: u64) -> (S, bool) {
     let before = now_ms(&mut store);
     let passed = store.pass(ms);
     Build::default().op(Op::Reserve { queue: A, up_to: 1 }).submit(&mut store, 0);

@@ -10,9 +10,10 @@ use crate::access::{self, Verb};
 use crate::io::Level;
 use crate::mail::{Body, LinkRef, Request};
 use crate::queues::Queues;
-use packhorse_amqp10::codec::{AttachTarget, Error, SenderSettleMode};
+use packhorse_amqp10::codec::{AttachTarget, Error, Map, SenderSettleMode};
 use packhorse_amqp10::engine::{AttachEvent, LinkReply};
-use packhorse_model::{Address, QueueId, ShardId};
+use packhorse_amqp10::producer::{self, Opening};
+use packhorse_model::{Address, ProducerId, QueueId, ShardId};
 use packhorse_queue::ConsumerId;
 
 impl Connection {
@@ -34,9 +35,11 @@ impl Connection {
             let verb = if receiver { Verb::Send } else { Verb::Receive };
             access::check(&self.principal, verb, &Address::Queue(name.clone()))
                 .map_err(|denied| Refused::new("amqp:unauthorized-access", denied.0))?;
-            Ok((name, kept))
+            let opening = if receiver { Opening::read(attach.properties) } else { Ok(None) };
+            let opening = opening.map_err(|why| Refused::new("amqp:invalid-field", why))?;
+            Ok((name, kept, opening))
         });
-        let (queue, kept) = match wanted {
+        let (queue, kept, opening) = match wanted {
             Ok(wanted) => wanted,
             Err(why) => {
                 let token = self.insert(event.link, event.session, attach.name, Kind::Over);
@@ -47,7 +50,7 @@ impl Connection {
         };
         // Names that differ only in role are different links.
         let name = self.link_name(attach.name, receiver);
-        let pending = Pending { queue, kept, receiver, stealing: 0 };
+        let pending = Pending { queue, kept, receiver, opening, stealing: 0 };
         let token = self.insert(event.link, event.session, attach.name, Kind::Pending(pending));
         // The link is there: the engine just named it.
         let _ = self.engine.set_link_token(event.link, token);
@@ -110,8 +113,10 @@ impl Connection {
             return;
         };
         let queue = known.id;
-        if pending.receiver {
-            self.open_producer(queues, token, queue);
+        if let Some(opening) = pending.opening {
+            queues.request(queue, Request::OpenProducer { from: me, opening });
+        } else if pending.receiver {
+            self.open_producer(queues, token, queue, None);
         } else {
             let modes = self.engine.settle_modes(link.id);
             let pre_settled = modes.is_some_and(|(snd, _)| snd == SenderSettleMode::Settled);
@@ -120,14 +125,23 @@ impl Connection {
         }
     }
 
-    fn open_producer(&mut self, queues: &mut Queues, token: u64, queue: QueueId) {
+    /// The queue knows a producer that numbers its messages.
+    pub(super) fn on_producer_opened(&mut self, queues: &mut Queues, token: u64, queue: QueueId, floor: u64) {
+        self.open_producer(queues, token, queue, Some(floor));
+    }
+
+    fn open_producer(&mut self, queues: &mut Queues, token: u64, queue: QueueId, floor: Option<u64>) {
+        let limits = self.limits;
         let most = queues.config.max_message_bytes;
         let Some(link) = self.links.get_mut(super::connection::index(token) as usize) else { return };
         let Kind::Pending(pending) = &link.kind else { return };
+        let opening = pending.opening;
+        let properties = opening.zip(floor).map(|(opening, floor)| producer::answer(opening.producer, floor));
         let reply = LinkReply {
             source: None,
             target: Some(pending.kept.target().into()),
             max_message_size: most,
+            properties: properties.as_deref().and_then(|bytes| Map::from_encoded(bytes, &limits).ok()),
             empty_unsettled: true,
             ..LinkReply::default()
         };
@@ -136,7 +150,9 @@ impl Connection {
             // The peer has gone meanwhile; its detach comes.
             return;
         }
-        link.kind = Kind::Producer(Producer::new(queue, queues.limited(queue)));
+        let mut producer = Producer::new(queue, queues.limited(queue));
+        producer.numbers = opening.map(|opening| Box::new((ProducerId(opening.producer), opening.next)));
+        link.kind = Kind::Producer(producer);
         self.renew_credit(queues, token);
     }
 

@@ -495,6 +495,7 @@ impl Connection {
                 self.reject(queues, token, delivery, &Refused::new(condition, why));
                 self.answered(token, 1);
             }
+            Answer::ProducerOpened { queue, floor } => self.on_producer_opened(queues, token, queue, floor),
             Answer::Room { share } => self.on_room(queues, token, share),
             Answer::Subscribed { queue, consumer } => self.on_subscribed(queues, token, queue, consumer),
             Answer::Deliver(deliver) => self.deliver(queues, token, deliver),

@@ -5,7 +5,8 @@ use crate::mail::{Behind, Deliver};
 use bytes::Bytes;
 use packhorse_amqp10::engine::{LinkId, SessionId};
 use packhorse_amqp10::message::BodyScan;
-use packhorse_model::{Head, LargeId, Outcome, QueueId, QueueName};
+use packhorse_amqp10::producer::Opening;
+use packhorse_model::{Head, LargeId, Numbered, Outcome, ProducerId, QueueId, QueueName};
 use packhorse_queue::{ConsumerId, DeliveryKey};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -54,6 +55,8 @@ pub(crate) struct Pending {
     pub(crate) kept: Kept,
     /// We receive: the peer is a producer.
     pub(crate) receiver: bool,
+    /// The producer numbers its messages.
+    pub(crate) opening: Option<Opening>,
     /// Shards that have not yet said that no older link of this name is left there, a bit each.
     pub(crate) stealing: u64,
 }
@@ -82,6 +85,8 @@ pub(crate) struct Producer {
     pub(crate) share: u32,
     /// Deliveries that the sender wants settled at once although the link settles second.
     pub(crate) settle_first: Vec<u32>,
+    /// It numbers its messages, and its number of the first that it sends for the first time.
+    pub(crate) numbers: Option<Box<(ProducerId, u64)>>,
 }
 
 impl Producer {
@@ -98,6 +103,7 @@ impl Producer {
             asked: None,
             share: u32::MAX,
             settle_first: Vec::new(),
+            numbers: None,
         }
     }
 }
@@ -127,6 +133,8 @@ pub(crate) struct Partial {
     pub(crate) settled: bool,
     /// The transaction it is in, by its epoch; the last frame may be the first to say so.
     pub(crate) epoch: Option<u64>,
+    /// Its number, if it has one.
+    pub(crate) numbered: Option<Numbered>,
     pub(crate) body: PartialBody,
 }
 

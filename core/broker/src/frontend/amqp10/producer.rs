@@ -6,12 +6,13 @@ use super::link::{Kind, LargeIn, Partial, PartialBody, Producer};
 use super::render::{self, Refused};
 use super::transacted::Posting;
 use crate::mail::{Behind, LinkRef, Payload, Request};
-use crate::queues::Queues;
+use crate::queues::{NumberedEnqueue, Queues};
 use bytes::Bytes;
 use packhorse_amqp10::codec::{DeliveryState, Error, ReceiverSettleMode, Rejected};
 use packhorse_amqp10::engine::TransferEvent;
 use packhorse_amqp10::message::MessageView;
-use packhorse_model::LargeId;
+use packhorse_amqp10::producer::Tag;
+use packhorse_model::{LargeId, Numbered};
 use packhorse_store::LargeOp;
 use packhorse_txn::{Cause, Input};
 
@@ -43,6 +44,14 @@ impl Connection {
             }
         }
         let Some(Kind::Producer(producer)) = self.link_mut(token).map(|link| &mut link.kind) else { return };
+        let mut numbered = None;
+        if producer.numbers.is_some() && transfer.first {
+            numbered = self.number_of(queues, transfer, epoch);
+            if numbered.is_none() {
+                return;
+            }
+        }
+        let Some(Kind::Producer(producer)) = self.link_mut(token).map(|link| &mut link.kind) else { return };
         if transfer.aborted {
             let partial = producer.partial.take();
             self.drop_partial(queues, token, partial);
@@ -50,18 +59,47 @@ impl Connection {
             return;
         }
         if transfer.first && transfer.last {
-            let coming = Coming { delivery, format: transfer.format, settled: transfer.settled, epoch };
+            let coming = Coming { delivery, format: transfer.format, settled: transfer.settled, epoch, numbered };
             self.on_delivery(queues, token, coming, Whole::Slice(transfer.payload));
         } else {
-            self.gather(queues, transfer, epoch);
+            self.gather(queues, transfer, epoch, numbered);
         }
         if transfer.last {
             self.renew_credit(queues, token);
         }
     }
 
+    /// The number of a delivery whose producer numbers its messages. `None`: it has none that could be; the delivery is dealt with.
+    #[cold]
+    fn number_of(&mut self, queues: &mut Queues, transfer: &TransferEvent<'_>, epoch: Option<u64>) -> Option<Numbered> {
+        let token = transfer.token;
+        let Some(Kind::Producer(producer)) = self.link(token).map(|link| &link.kind) else { return None };
+        let (id, next) = *producer.numbers.as_deref()?;
+        let Some(Tag { number, lowest }) = Tag::read(transfer.tag) else {
+            let why = "delivery-tags of a producer that numbers its messages are its number and its lowest that is not confirmed, 8 bytes each";
+            self.fail_link(queues, token, &Refused::new("amqp:invalid-field", why));
+            return None;
+        };
+        if epoch.is_some() {
+            let why = "numbers of messages in transactions are not kept yet: send on a link without packhorse:producer";
+            let why = Refused::new("amqp:not-implemented", why);
+            self.refuse_delivery(queues, token, transfer.delivery_id, transfer.settled, epoch, &why);
+            if !transfer.last {
+                self.drop_rest(token, transfer);
+            }
+            return None;
+        }
+        Some(Numbered { producer: id, number, lowest, fresh: number >= next })
+    }
+
     /// One frame of a delivery of several.
-    fn gather(&mut self, queues: &mut Queues, transfer: &TransferEvent<'_>, epoch: Option<u64>) {
+    fn gather(
+        &mut self,
+        queues: &mut Queues,
+        transfer: &TransferEvent<'_>,
+        epoch: Option<u64>,
+        numbered: Option<Numbered>,
+    ) {
         let token = transfer.token;
         let Some(Kind::Producer(producer)) = self.link_mut(token).map(|link| &mut link.kind) else { return };
         let partial = producer.partial.get_or_insert_with(|| Partial {
@@ -69,6 +107,7 @@ impl Connection {
             format: transfer.format,
             settled: false,
             epoch: None,
+            numbered,
             body: PartialBody::Memory(Vec::new()),
         });
         partial.settled |= transfer.settled;
@@ -148,10 +187,10 @@ impl Connection {
         let Some(link) = self.link_mut(token) else { return };
         let Kind::Producer(producer) = &mut link.kind else { return };
         let Some(partial) = producer.partial.take() else { return };
-        let Partial { delivery, format, settled, epoch, body } = partial;
+        let Partial { delivery, format, settled, epoch, numbered, body } = partial;
         match body {
             PartialBody::Memory(bytes) => {
-                let coming = Coming { delivery, format, settled, epoch };
+                let coming = Coming { delivery, format, settled, epoch, numbered };
                 self.on_delivery(queues, token, coming, Whole::Bytes(Bytes::from(bytes)));
             }
             PartialBody::Large(large) => {
@@ -174,6 +213,7 @@ impl Connection {
                     payload,
                     unsynced: true,
                     epoch,
+                    numbered,
                 });
                 if !settled {
                     link.waiting += 1;
@@ -185,7 +225,7 @@ impl Connection {
 
     /// A whole delivery: its header is read, the rest goes to the queue as it is.
     fn on_delivery(&mut self, queues: &mut Queues, token: u64, coming: Coming, whole: Whole<'_>) {
-        let Coming { delivery, format, settled, epoch } = coming;
+        let Coming { delivery, format, settled, epoch, numbered } = coming;
         let limits = self.limits;
         let me = self.me_at(token);
         let Some(link) = self.link_mut(token) else { return };
@@ -218,10 +258,15 @@ impl Connection {
         if !producer.behind.is_empty() {
             producer.behind_bytes += bytes_in_memory(&payload);
             let payload = payload.into_owned();
-            producer.behind.push_back(Behind { delivery, settled, head, payload, unsynced: false, epoch });
+            let unsynced = false;
+            producer.behind.push_back(Behind { delivery, settled, head, payload, unsynced, epoch, numbered });
             self.pace(token);
         } else if let Some(epoch) = epoch {
             self.post(queues, token, Posting { delivery, settled, epoch }, head, payload);
+        } else if let Some(numbered) = numbered {
+            let (queue, payload) = (producer.queue, payload.into_owned());
+            let message = NumberedEnqueue { from: me, delivery, settled, head, payload, numbered };
+            queues.enqueue_numbered(queue, message);
         } else {
             queues.enqueue(producer.queue, me, delivery, settled, head, payload);
         }
@@ -234,10 +279,12 @@ impl Connection {
         let mut posted = Vec::new();
         while let Some(behind) = producer.behind.pop_front_if(|behind| !behind.unsynced) {
             producer.behind_bytes -= bytes_in_memory(&behind.payload);
-            let Behind { delivery, settled, head, payload, epoch, .. } = behind;
-            match epoch {
-                Some(epoch) => posted.push((Posting { delivery, settled, epoch }, head, payload)),
-                None => queues.enqueue(producer.queue, me, delivery, settled, head, payload),
+            match behind.epoch {
+                Some(epoch) => {
+                    let Behind { delivery, settled, head, payload, .. } = behind;
+                    posted.push((Posting { delivery, settled, epoch }, head, payload));
+                }
+                None => queues.enqueue_behind(producer.queue, me, behind),
             }
         }
         if !posted.is_empty() {
@@ -351,6 +398,7 @@ impl Connection {
                 format: transfer.format,
                 settled: transfer.settled,
                 epoch: None,
+                numbered: None,
                 body: PartialBody::Dropped,
             });
         }
@@ -362,7 +410,7 @@ impl Connection {
         let Some(partial) = &mut producer.partial else { return };
         let (delivery, settled, epoch) = (partial.delivery, partial.settled, partial.epoch.take());
         let body = std::mem::replace(&mut partial.body, PartialBody::Dropped);
-        let dropped = Partial { delivery, format: 0, settled, epoch, body };
+        let dropped = Partial { delivery, format: 0, settled, epoch, numbered: None, body };
         self.drop_partial(queues, token, Some(dropped));
         self.refuse_delivery(queues, token, delivery, settled, epoch, why);
     }
@@ -509,6 +557,8 @@ struct Coming {
     settled: bool,
     /// The transaction it is in.
     epoch: Option<u64>,
+    /// Its number, if it has one.
+    numbered: Option<Numbered>,
 }
 
 /// All bytes of a delivery.

@@ -11,6 +11,7 @@ use packhorse_amqp10::engine::{
     ClientConfig, Connection, Decision, DeliveryOutcome, Event, Input, LinkId, Piece, SendParams, SessionId,
 };
 use packhorse_amqp10::message::MessageView;
+use packhorse_amqp10::producer::{self, Opening};
 use packhorse_amqp10::transaction::{Request, Response};
 use std::collections::VecDeque;
 
@@ -70,6 +71,8 @@ struct Out {
     bytes: Vec<u8>,
     /// The transaction it is in; empty: none.
     txn: Vec<u8>,
+    /// Empty: one of the engine's choice.
+    tag: Vec<u8>,
     sent: usize,
     begun: bool,
 }
@@ -83,6 +86,8 @@ pub(crate) struct Diary {
     pub(crate) attached: bool,
     /// The peer's `attach`, as text.
     pub(crate) answer: String,
+    /// … and what it says that is known of a producer's numbers.
+    pub(crate) floor: Option<u64>,
     pub(crate) refused: bool,
     /// The condition with which the broker ended it; empty: without one.
     pub(crate) ended: Option<String>,
@@ -279,6 +284,7 @@ impl Client {
             sender: attach.role == Role::Sender,
             attached: false,
             answer: String::new(),
+            floor: None,
             refused: false,
             ended: None,
             why: String::new(),
@@ -300,12 +306,36 @@ impl Client {
     }
 
     pub(crate) fn send_as(&mut self, link: usize, bytes: Vec<u8>, settled: bool, format: u32) -> u64 {
-        self.put_out(link, Out { token: 0, settled, format, bytes, txn: Vec::new(), sent: 0, begun: false })
+        let (txn, tag) = (Vec::new(), Vec::new());
+        self.put_out(link, Out { token: 0, settled, format, bytes, txn, tag, sent: 0, begun: false })
+    }
+
+    /// Attaches a sender that numbers its messages, in the first session.
+    pub(crate) fn numbered_sender(&mut self, address: &str, opening: Opening) -> usize {
+        let (name, properties) = (format!("n{}", self.links.len()), opening.encoded());
+        let attach = Attach {
+            name: &name,
+            role: Role::Sender,
+            source: Some(Source::default()),
+            target: Some(AttachTarget::Target(Target { address: Some(address), ..Target::default() })),
+            properties: Some(Map::from_encoded(&properties, &Limits::default()).expect("a map")),
+            ..Attach::default()
+        };
+        self.attach(0, &attach)
+    }
+
+    /// Puts a message with a number into a sender's outbox; its token.
+    pub(crate) fn send_numbered(&mut self, link: usize, bytes: Vec<u8>, number: u64, lowest: u64) -> u64 {
+        // As it is, sense or not.
+        let tag = [number.to_be_bytes(), lowest.to_be_bytes()].concat();
+        let txn = Vec::new();
+        self.put_out(link, Out { token: 0, settled: false, format: 0, bytes, txn, tag, sent: 0, begun: false })
     }
 
     /// Puts a message in a transaction into a sender's outbox; its token.
     pub(crate) fn send_in(&mut self, txn: &[u8], link: usize, bytes: Vec<u8>, settled: bool) -> u64 {
-        self.put_out(link, Out { token: 0, settled, format: 0, bytes, txn: txn.into(), sent: 0, begun: false })
+        let (txn, tag) = (txn.into(), Vec::new());
+        self.put_out(link, Out { token: 0, settled, format: 0, bytes, txn, tag, sent: 0, begun: false })
     }
 
     fn put_out(&mut self, link: usize, out: Out) -> u64 {
@@ -490,7 +520,8 @@ impl Client {
             let state = DeliveryState::Transactional(TransactionalState { txn_id: &out.txn, outcome: None });
             let state = (!out.txn.is_empty()).then_some(&state);
             let (token, settled, format) = (out.token, out.settled, out.format);
-            let params = SendParams { token, settled, format, state, ..SendParams::default() };
+            let tag = (!out.tag.is_empty()).then_some(&out.tag[..]);
+            let params = SendParams { token, settled, format, state, tag, ..SendParams::default() };
             if !out.begun {
                 if !self.engine.sendable(diary.id) {
                     return;
@@ -558,6 +589,7 @@ impl Client {
                 let diary = &mut self.links[attach.token as usize];
                 diary.attached = !attach.refused;
                 diary.refused = attach.refused;
+                diary.floor = producer::floor(attach.frame.decode().properties);
                 diary.answer = format!("{:?}", attach.frame);
             }
             Event::Detached { link, token, closed, error, answered, .. } => {

@@ -1,7 +1,9 @@
 //! Random operations of transactions for a history.
 
 use super::History;
-use packhorse_model::{BrokerId, ClientSession, EntryKey, LargeId, QueueId, Sequence, ShardId, Token, TxnId, Xid};
+use packhorse_model::{
+    BrokerId, ClientSession, EntryKey, LargeId, ProducerId, QueueId, Sequence, ShardId, Token, TxnId, Xid,
+};
 use packhorse_store::{
     Ahead, Batch, Commit, Decide, Figures, Heuristic, HeuristicOutcome, Numbers, Op, Prepare, Stored, TxOps, TxnOp,
     TxnPart,
@@ -147,6 +149,12 @@ impl History {
     fn at_ms(&mut self) -> u64 {
         self.transactions.ms += self.below(10);
         self.transactions.ms
+    }
+
+    pub(super) fn numbered(&mut self, batch: &mut Batch) {
+        let (queue, producer) = (self.some_queue(), ProducerId([self.below(4) as u8; 16]));
+        let (floor, stored) = (self.below(20), (self.below(4) > 0).then(|| self.below(40)));
+        batch.push(Op::Producer { queue, producer, floor, stored, at_ms: self.at_ms() });
     }
 
     pub(super) fn transaction(&mut self, batch: &mut Batch) {

@@ -53,6 +53,13 @@ fn shard_of(queue: QueueId) -> usize {
     QUEUES.iter().position(|ids| ids.contains(&queue)).expect("the history knows its queues")
 }
 
+impl Transactor {
+    /// Broker time, ms.
+    pub(super) fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+}
+
 impl State {
     fn slot(&mut self, queue: QueueId) -> &mut Vec<Sequence> {
         let shard = shard_of(queue);

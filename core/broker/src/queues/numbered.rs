@@ -1,0 +1,120 @@
+//! Producers that number their messages: each number is stored once (`docs/decisions/0013-numbered-producers.md`). Which numbers a
+//! queue has taken is the queue's business; here they meet links, answers and the disk.
+
+use super::{Due, Queues};
+use crate::io::Level;
+use crate::mail::{Answer, Behind, LinkRef, Payload, Request};
+use packhorse_amqp10::producer::{DEDUP_LOST, Opening};
+use packhorse_model::{Head, Numbered, ProducerId, QueueId};
+use packhorse_queue::{self as queue, Input, Known};
+
+/// A message with a number on its way to a queue of another shard.
+#[derive(Debug)]
+pub(crate) struct NumberedEnqueue {
+    pub(crate) from: LinkRef,
+    pub(crate) delivery: u32,
+    pub(crate) settled: bool,
+    pub(crate) head: Head,
+    pub(crate) payload: Payload<'static>,
+    pub(crate) numbered: Numbered,
+}
+
+impl Queues {
+    /// A producer comes to a queue of this shard. Answered when the queue would know it after a crash.
+    #[cold]
+    pub(super) fn producer_opens(&mut self, id: QueueId, link: LinkRef, opening: Opening) {
+        let Some(slot) = self.slot(id) else {
+            let why = "the queue was deleted".to_string();
+            self.answer(link, Answer::Ended { condition: "amqp:not-found", why });
+            return;
+        };
+        let Opening { producer, lowest, next } = opening;
+        let producer = ProducerId(producer);
+        if let queue::Answer::Floor(floor) = self.tell(slot, Input::OpenProducer { producer, lowest, next }) {
+            self.when_all_is_durable(Due::Opened { link, queue: id, floor });
+        }
+    }
+
+    /// A message outside of transactions whose turn has come on its link.
+    pub(crate) fn enqueue_behind(&mut self, id: QueueId, from: LinkRef, behind: Behind) {
+        let Behind { delivery, settled, head, payload, numbered, .. } = behind;
+        match numbered {
+            Some(numbered) => {
+                self.enqueue_numbered(id, NumberedEnqueue { from, delivery, settled, head, payload, numbered });
+            }
+            None => self.enqueue(id, from, delivery, settled, head, payload),
+        }
+    }
+
+    /// A message with a number for a queue. Answered as [`Queues::enqueue`] is; one that the queue has taken before is not stored
+    /// again, and confirmed when the first is safe.
+    #[cold]
+    pub(crate) fn enqueue_numbered(&mut self, id: QueueId, message: NumberedEnqueue) {
+        let owner = id.owner(self.config.shards);
+        if owner != self.shard {
+            self.request(id, Request::EnqueueNumbered(Box::new(message)));
+            return;
+        }
+        let NumberedEnqueue { from, delivery, settled, head, payload, numbered } = message;
+        let Some(slot) = self.slot(id) else {
+            self.enqueue(id, from, delivery, settled, head, payload);
+            return;
+        };
+        let known = match self.tell(slot, Input::Look(numbered)) {
+            queue::Answer::Known(known) => known,
+            _ => Known::New,
+        };
+        match known {
+            Known::New => {}
+            Known::Stored => {
+                self.discard(&payload);
+                if !settled {
+                    self.when_all_is_durable(Due::Confirm { link: from, first: delivery, last: delivery });
+                }
+                return;
+            }
+            Known::Lost => {
+                self.discard(&payload);
+                let why = format!(
+                    "message {} of this producer may have been stored: it is not known any more, and was not stored now",
+                    numbered.number
+                );
+                if settled {
+                    self.log(Level::Warn, Some(from.connection), format!("a settled message was dropped: {why}"));
+                } else {
+                    self.answer(from, Answer::NotEnqueued { delivery, condition: DEDUP_LOST, why });
+                }
+                return;
+            }
+        }
+        let queue = &self.held[slot as usize].queue;
+        if queue.limited()
+            && let Some(limit) = queue.refuses(payload.length())
+        {
+            self.refuse_full(slot, limit, from, delivery, settled, &payload);
+            return;
+        }
+        self.enter(slot, head, payload, None);
+        // In the batch of its message: after a crash both are there, or neither is.
+        self.tell(slot, Input::Number { numbered, persistent: head.persistent() });
+        if settled {
+        } else if head.persistent() {
+            self.confirm(from, delivery);
+        } else {
+            self.answer(from, Answer::Enqueued { first: delivery, last: delivery });
+        }
+    }
+
+    /// Something is due when all that was done so far is durable.
+    fn when_all_is_durable(&mut self, due: Due) {
+        let ticket = self.last_ticket();
+        if ticket <= self.due.durable() {
+            self.fall_due(due);
+            return;
+        }
+        if !self.batch.is_empty() {
+            self.batch.require_flush();
+        }
+        self.due.wait(ticket, due);
+    }
+}
