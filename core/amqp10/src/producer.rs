@@ -21,6 +21,9 @@ pub const FLOOR_PROPERTY: &str = "packhorse:floor";
 /// The condition of a message that may have been stored, which nobody knows any more.
 pub const DEDUP_LOST: &str = "packhorse:dedup-lost";
 
+/// The condition of a message that is in a transaction which is not decided: it was not stored again, and may be sent again later.
+pub const DEDUP_UNDECIDED: &str = "packhorse:dedup-undecided";
+
 /// A producer, as it attaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {

@@ -51,7 +51,7 @@ pub(crate) enum Request {
     /// A producer that asked for room goes, or has no need to ask any more.
     NoRoom { from: LinkRef },
     /// A message that a transaction adds; its home knows of it.
-    StageEnqueue { txn: TxnId, head: Head, payload: Payload<'static> },
+    StageEnqueue { txn: TxnId, head: Head, payload: Payload<'static>, numbered: Option<Box<Numbered>> },
     /// A delivery that a transaction acknowledges; its home knows of it.
     StageAcknowledge { txn: TxnId, key: DeliveryKey },
     /// The consumer goes.

@@ -8,7 +8,7 @@
 use crate::client::{Client, SenderOptions};
 use alloc::collections::BTreeSet;
 use packhorse_amqp10::Limits;
-use packhorse_amqp10::codec::Map;
+use packhorse_amqp10::codec::{DeliveryState, Map, TransactionalState};
 use packhorse_amqp10::engine::{AttachFrame, LinkId, Misuse, Piece, SendParams, SessionId};
 use packhorse_amqp10::producer::{self, Opening, Tag};
 
@@ -92,6 +92,27 @@ impl Client {
     ) -> Result<u32, Misuse> {
         let tag = numbering.tag(number);
         let params = SendParams { token, tag: Some(&tag), ..SendParams::default() };
+        self.connection.send(link, &params, pieces)
+    }
+
+    /// As [`Client::send_numbered`], in the transaction that was declared as `txn`. The message is [`Numbering::done`] once that is committed,
+    /// and not by its outcome.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::send`].
+    pub fn send_numbered_in(
+        &mut self,
+        txn: &[u8],
+        link: LinkId,
+        token: u64,
+        numbering: &Numbering,
+        number: u64,
+        pieces: &[Piece<'_>],
+    ) -> Result<u32, Misuse> {
+        let tag = numbering.tag(number);
+        let state = DeliveryState::Transactional(TransactionalState { txn_id: txn, outcome: None });
+        let params = SendParams { token, tag: Some(&tag), state: Some(&state), ..SendParams::default() };
         self.connection.send(link, &params, pieces)
     }
 }

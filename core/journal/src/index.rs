@@ -361,6 +361,7 @@ impl Index {
                 }
                 Record::QueueDelete { id } => {
                     self.live.add(content.segment, std::mem::take(&mut stored));
+                    self.before_number(unlinks)?;
                     self.ids.remove(&id);
                     let gone = self.transactions.queue_gone(id);
                     self.give_up(gone);
@@ -387,6 +388,7 @@ impl Index {
                 // A start's own, taken in by the fold before there is an index; and what the next start looks for.
                 Record::Start { .. } | Record::Stop => {}
                 Record::Producer(told) => {
+                    self.before_number(unlinks)?;
                     let exists = self.queues.contains_key(&told.key.0);
                     self.transactions.numbered(told, exists);
                 }

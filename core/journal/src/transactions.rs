@@ -45,6 +45,7 @@ impl Work<Where> {
         Ok(match self {
             Work::Add { index, head, content } => Work::Add { index, head, content: content.at(batch)? },
             Work::Remove { sequence, deliveries, attempts } => Work::Remove { sequence, deliveries, attempts },
+            Work::Number { producer, number, floor } => Work::Number { producer, number, floor },
         })
     }
 }
@@ -71,11 +72,14 @@ pub(crate) fn placed(works: Vec<Work<Where>>, batch: Place) -> Result<Vec<Kept>,
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Part {
     pub(crate) lists: Vec<Arc<Vec<Kept>>>,
+    /// Some are numbers of producers.
+    pub(crate) numbered: bool,
 }
 
 impl Part {
     pub(crate) fn push(&mut self, works: Vec<Kept>) {
         if !works.is_empty() {
+            self.numbered |= works.iter().any(|work| !work.counts());
             self.lists.push(Arc::new(works));
         }
     }
@@ -94,14 +98,14 @@ impl Part {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Open {
     pub(crate) part: Part,
-    /// How many records and operations it is.
+    /// How many records, and operations without numbers, it is.
     pub(crate) records: u32,
     pub(crate) ops: u64,
 }
 
 impl Open {
     pub(crate) fn push(&mut self, works: Vec<Kept>) {
-        self.ops += works.len() as u64;
+        self.ops += works.iter().filter(|work| work.counts()).count() as u64;
         self.part.push(works);
     }
 }
@@ -135,6 +139,8 @@ pub(crate) struct Leaving {
     /// What it adds gets these; `None`: it is rolled back.
     pub(crate) numbers: Option<Numbers>,
     pub(crate) commit: bool,
+    /// When, in broker time, ms.
+    pub(crate) at_ms: u64,
 }
 
 /// What a record says of a producer.
@@ -151,6 +157,8 @@ pub(crate) struct Numbering {
 pub(crate) struct Committed {
     /// What went ahead.
     pub(crate) ahead: Part,
+    /// When, in broker time, ms.
+    pub(crate) at_ms: u64,
     /// What is in its record.
     pub(crate) recorded: Recorded,
 }
@@ -222,7 +230,7 @@ impl Transactions {
         let mut committed = Vec::with_capacity(parts.len());
         for recorded in parts {
             let ahead = self.close(txn, &recorded, "commit", exists(recorded.queue))?;
-            committed.push(Committed { ahead, recorded });
+            committed.push(Committed { ahead, at_ms, recorded });
         }
         if let Some(xid) = xid {
             self.complete(xid, true, at_ms);
@@ -252,7 +260,8 @@ impl Transactions {
             let there = exists(recorded.queue);
             let mut part = self.close(txn, &recorded, "prepare", there)?;
             let all = recorded.figures.adds + recorded.figures.removes;
-            volatile += all.saturating_sub(recorded.ahead.ops + recorded.works.len() as u64);
+            let here = recorded.works.iter().filter(|work| work.counts()).count() as u64;
+            volatile += all.saturating_sub(recorded.ahead.ops + here);
             part.push(placed(std::mem::take(&mut recorded.works), batch)?);
             if there && !part.is_empty() {
                 kept.insert(recorded.queue, part);
@@ -289,7 +298,7 @@ impl Transactions {
     /// What went ahead is rolled back.
     pub(crate) fn drop_open(&mut self, key: &(TxnId, QueueId)) -> Option<Leaving> {
         let part = self.open.remove(key)?.part;
-        Some(Leaving { queue: key.1, part, numbers: None, commit: false })
+        Some(Leaving { queue: key.1, part, numbers: None, commit: false, at_ms: 0 })
     }
 
     /// A start: what no record names never will be, and neither will removes of entries that are not there.
@@ -320,7 +329,7 @@ impl Transactions {
         self.names.remove(&xid);
         let parts = self.branches.remove(&txn).map(|branch| branch.parts);
         self.complete(xid, commit, at_ms);
-        Ok(leaving(parts.unwrap_or_default(), commit, &numbers))
+        Ok(leaving(parts.unwrap_or_default(), commit, &numbers, at_ms))
     }
 
     /// A branch is decided by an operator, or a part of it. Answers the parts that this decides.
@@ -332,10 +341,11 @@ impl Transactions {
                 let Heuristic { who, reason, wall_ms, .. } = heuristic;
                 branch.lost.push(LostPart { queue, who, reason, wall_ms });
                 let part = branch.parts.remove(&queue).map(|part| (queue, part));
-                leaving(part.into_iter().collect(), false, &[])
+                leaving(part.into_iter().collect(), false, &[], heuristic.at_ms)
             }
             _ => {
-                let left = leaving(std::mem::take(&mut branch.parts), heuristic.commit, &heuristic.numbers);
+                let parts = std::mem::take(&mut branch.parts);
+                let left = leaving(parts, heuristic.commit, &heuristic.numbers, heuristic.at_ms);
                 branch.decided = Some(Box::new(heuristic));
                 left
             }
@@ -363,7 +373,7 @@ impl Transactions {
         let with: Vec<TxnId> = with.map(|(txn, _)| *txn).collect();
         for txn in with {
             let part = self.branches.get_mut(&txn).and_then(|branch| branch.parts.remove(&queue));
-            gone.extend(part.map(|part| Leaving { queue, part, numbers: None, commit: false }));
+            gone.extend(part.map(|part| Leaving { queue, part, numbers: None, commit: false, at_ms: 0 }));
         }
         gone
     }
@@ -394,6 +404,16 @@ impl Transactions {
         self.producers.expire(at_ms, &self.remember);
     }
 
+    /// Of committed operations in a queue that is there: what producers call what is added.
+    pub(crate) fn number_all<'a>(&mut self, queue: QueueId, works: impl Iterator<Item = &'a Kept>, at_ms: u64) {
+        for work in works {
+            if let Work::Number { producer, number, floor } = *work {
+                let key = (queue, producer);
+                self.numbered(Numbering { key, floor, stored: Some(number), at_ms }, true);
+            }
+        }
+    }
+
     /// A producer numbers its messages in a queue that is there, if `exists`.
     #[cold]
     pub(crate) fn numbered(&mut self, told: Numbering, exists: bool) {
@@ -420,9 +440,9 @@ impl Transactions {
     }
 }
 
-fn leaving(parts: BTreeMap<QueueId, Part>, commit: bool, numbers: &[(QueueId, Numbers)]) -> Vec<Leaving> {
+fn leaving(parts: BTreeMap<QueueId, Part>, commit: bool, numbers: &[(QueueId, Numbers)], at_ms: u64) -> Vec<Leaving> {
     let of = |queue| numbers.iter().find(|(q, _)| *q == queue).map(|(_, numbers)| *numbers);
-    parts.into_iter().map(|(queue, part)| Leaving { queue, part, numbers: of(queue), commit }).collect()
+    parts.into_iter().map(|(queue, part)| Leaving { queue, part, numbers: of(queue), commit, at_ms }).collect()
 }
 
 /// The number of an added message.

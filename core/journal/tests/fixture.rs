@@ -159,6 +159,11 @@ fn part(ops: Vec<TxnOp>) -> TxnPart {
     TxnPart { ops, ..TxnPart::default() }
 }
 
+/// The number of a message, since version 5.
+fn number(number: u64) -> TxnOp {
+    TxnOp::Number { producer: PRODUCER, number, floor: 6 }
+}
+
 fn ahead(batch: &mut Batch, number: u64) {
     let ops = vec![add(batch, 0, "ahead 0"), add(batch, 1, "ahead 1")];
     batch.push(Op::TxOps(Box::new(TxOps { txn: txn(number), queue: C, record: 0, ops })));
@@ -181,15 +186,16 @@ fn transactions(batch: &mut Batch) {
     batch.push(Op::QueueCreate { id, name, settings: settings(NONE), reserved: RESERVE });
     let content = Stored::Body(batch.copy_body(b"held"));
     batch.push(Op::Enqueue { queue: C, sequence: 0, head: head(9), content, volatile: false });
+    batch.push(Op::Producer { queue: C, producer: PRODUCER, floor: 6, stored: None, at_ms: 4 });
     ahead(batch, 1);
-    let mut whole = part(vec![add(batch, 2, "committed")]);
+    let mut whole = part(vec![add(batch, 2, "committed"), number(7)]);
     (whole.ahead, whole.numbers) = (Ahead { records: 1, ops: 2, bytes: 14 }, Some(Numbers { first: 1, count: 3 }));
     let token = Some(Token { broker: BrokerId([0xbb; 16]), session: SESSION, counter: 41 });
     let parts = vec![(C, whole)];
     batch.push(Op::Commit(Box::new(Commit { txn: txn(1), parts, token, xid: None, at_ms: 5 })));
     // One that stays in doubt, one that is committed, one that an operator decides, one of which he rolls a part back.
     let held = TxnOp::Acknowledge { sequence: 0, deliveries: 2, attempts: 1 };
-    let ops = vec![add(batch, 0, "in doubt"), held];
+    let ops = vec![add(batch, 0, "in doubt"), number(8), held];
     prepare(batch, 2, vec![(C, part(ops))]);
     for number in [3, 4] {
         let ops = vec![add(batch, 1, "decided")];
@@ -420,12 +426,18 @@ fn check(sim: Sim, run: u64, marked: (u32, Option<u32>), limits: QueueLimits, ve
         entry(C, 3, 4, Some(9), None, (0, 0), None),
         entry(C, 5, 4, Some(7), None, (0, 0), None),
         added(txn(2), 8),
+    ]));
+    let staged = RecoveredWork::Number { producer: PRODUCER, number: 8, floor: 6 };
+    expected.extend((version >= 5).then(|| op(txn(2), staged)));
+    expected.extend(transactional(vec![
         op(txn(2), RecoveredWork::Acknowledge { sequence: 0, deliveries: 2, attempts: 1 }),
         added(txn(5), 8),
     ]));
     let producer =
         RecoveredProducer { queue: A, producer: PRODUCER, floor: 3, runs: vec![(3, 4), (6, 6)], used_ms: 10 };
-    expected.extend((version >= 5).then(|| Recovered::Producer(Box::new(producer))));
+    let other = RecoveredProducer { queue: C, producer: PRODUCER, floor: 6, runs: vec![(7, 7)], used_ms: 5 };
+    let producers = [producer, other].into_iter().filter(|_| version >= 5);
+    expected.extend(producers.map(|producer| Recovered::Producer(Box::new(producer))));
     expected.extend(transactional(vec![
         Recovered::Branch(Box::new(branch(2, 1, 8, 1, None))),
         Recovered::Branch(Box::new(branch(4, 0, 0, 0, decided))),

@@ -188,6 +188,8 @@ pub enum Input<'a> {
         /// Its content: `buffer` names a piece of the transaction's bodies, which the caller keeps; see [`Effect::Ahead`] and
         /// [`Input::Apply`].
         content: Content,
+        /// Its number, which is [`crate::Known::New`], if its producer numbers its messages.
+        numbered: Option<&'a Numbered>,
     },
     /// A delivery is acknowledged in a transaction. Answer: [`Answer::Settled`]; without effect the acknowledgement was stale,
     /// and counts as an operation that has come.
@@ -201,6 +203,16 @@ pub enum Input<'a> {
     StageRefused {
         /// The transaction.
         txn: TxnId,
+    },
+    /// An operation of a transaction has come, and does nothing: it adds a message whose number is [`crate::Known::Stored`]. The part is
+    /// answered for when that message is safe.
+    StageDuplicate {
+        /// The transaction.
+        txn: TxnId,
+        /// Whose number.
+        producer: ProducerId,
+        /// Length of the message's content.
+        bytes: u64,
     },
     /// The home of a transaction asks for the part here, once so many operations have come. Answered by [`Effect::Gathered`] then, and when
     /// what went ahead is durable. The part is closed from then on.
@@ -244,7 +256,12 @@ pub enum Input<'a> {
         next: u64,
     },
     /// What is known of this number. Answer: [`Answer::Known`].
-    Look(Numbered),
+    Look {
+        /// The number.
+        numbered: Numbered,
+        /// The transaction that is to add its message.
+        txn: Option<TxnId>,
+    },
     /// The message that was enqueued last has this number.
     Number {
         /// The number, which is [`crate::Known::New`].

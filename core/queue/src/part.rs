@@ -7,8 +7,8 @@ use crate::entry::State;
 use crate::slot::{Flag, Packed};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use packhorse_model::{Content, Head, LargeId, Purpose, QueueId, Resident, Sequence, TxnId};
-use packhorse_store::{Ahead, Body, Numbers, Stored, Ticket, TxOps, TxnOp, TxnPart};
+use packhorse_model::{Content, Head, LargeId, Numbered, Purpose, QueueId, Resident, Sequence, TxnId};
+use packhorse_store::{Ahead, Body, Figures, Numbers, Stored, Ticket, TxOps, TxnOp, TxnPart};
 
 /// What is not written weighs so much at most, bytes: bodies and [`OP_BYTES`] for each operation.
 const AHEAD_BYTES: u64 = 1 << 20;
@@ -49,6 +49,10 @@ pub(crate) struct Part {
     pub(crate) persistent: bool,
     /// Messages in it that do not survive a crash.
     pub(crate) volatile: u64,
+    /// What producers call what is added.
+    pub(crate) numbered: Vec<Numbered>,
+    /// Messages that it does not add, because they are there already.
+    pub(crate) duplicates: Figures,
     /// The next add's index.
     next_index: u32,
     /// What is to be written.
@@ -102,6 +106,15 @@ impl Part {
         }
     }
 
+    /// The message that was added last has this number.
+    pub(crate) fn number(&mut self, numbered: Numbered, persistent: bool) {
+        self.numbered.push(numbered);
+        if persistent {
+            let Numbered { producer, number, lowest, .. } = numbered;
+            self.write(TxnOp::Number { producer, number, floor: lowest });
+        }
+    }
+
     fn write(&mut self, op: TxnOp) {
         self.persistent = true;
         self.weight += OP_BYTES;
@@ -130,7 +143,7 @@ impl Part {
         let record = self.ahead.records;
         self.ahead.records += 1;
         self.index_ahead = self.next_index;
-        self.ahead.ops += ops.len() as u64;
+        self.ahead.ops += ops.iter().filter(|op| op.counts()).count() as u64;
         self.ahead.bytes += core::mem::take(&mut self.weight) - OP_BYTES * ops.len() as u64;
         self.pieces.clear();
         Some(Box::new(TxOps { txn, queue, record, ops }))
@@ -152,7 +165,8 @@ impl Part {
             Purpose::Decide => TxnPart { numbers: self.numbers, ..TxnPart::default() },
             Purpose::Commit | Purpose::Prepare => {
                 let ops = core::mem::take(&mut self.ops);
-                TxnPart { ops, pieces: Vec::new(), ahead: self.ahead, numbers: self.numbers }
+                let (ahead, numbers, duplicates) = (self.ahead, self.numbers, self.duplicates);
+                TxnPart { ops, pieces: Vec::new(), ahead, numbers, duplicates }
             }
         }
     }

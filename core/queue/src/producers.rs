@@ -7,8 +7,8 @@ use crate::input::Turn;
 use crate::queue::Queue;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use packhorse_model::{Numbered, ProducerId};
-use packhorse_store::{Op, RecoveredProducer};
+use packhorse_model::{Numbered, ProducerId, TxnId};
+use packhorse_store::{Op, RecoveredProducer, Ticket};
 
 /// A producer that was not used for so long is forgotten, ms.
 const KEPT_MS: u64 = 600_000;
@@ -22,10 +22,12 @@ const RUNS_MAX: usize = 1_001;
 pub enum Known {
     /// No message of this number came.
     New,
-    /// The queue has taken one.
+    /// The queue has taken one, or the transaction that asks has.
     Stored,
     /// Perhaps it has.
     Lost,
+    /// A message of this number is in a transaction that is not decided.
+    Undecided(TxnId),
 }
 
 #[derive(Debug)]
@@ -35,6 +37,8 @@ struct Producer {
     /// Numbers that were taken: closed runs, ascending and apart, none below the floor.
     runs: Vec<(u64, u64)>,
     used_ms: u64,
+    /// The ticket of the last message that was taken.
+    taken: Ticket,
 }
 
 /// See the file's head.
@@ -42,6 +46,8 @@ struct Producer {
 pub(crate) struct Producers {
     known: BTreeMap<ProducerId, Producer>,
     by_use: BTreeSet<(u64, ProducerId)>,
+    /// Numbers of messages in transactions that are not decided: as many as these have messages.
+    claims: BTreeMap<(ProducerId, u64), TxnId>,
 }
 
 impl Producers {
@@ -57,8 +63,14 @@ impl Producers {
         (floor, !known)
     }
 
-    fn look(&mut self, numbered: &Numbered, now_ms: u64) -> Known {
+    fn look(&mut self, numbered: &Numbered, txn: Option<TxnId>, now_ms: u64) -> Known {
         self.expire(now_ms);
+        match self.claims.get(&(numbered.producer, numbered.number)) {
+            // What becomes of the transaction becomes of both.
+            Some(claimed) if txn == Some(*claimed) => return Known::Stored,
+            Some(claimed) => return Known::Undecided(*claimed),
+            None => {}
+        }
         match self.known.get(&numbered.producer) {
             None if numbered.fresh => Known::New,
             None => Known::Lost,
@@ -68,19 +80,48 @@ impl Producers {
         }
     }
 
-    /// A message of this number was taken. The producer's floor.
-    fn take(&mut self, numbered: &Numbered, now_ms: u64) -> u64 {
-        let producer = self.used(numbered.producer, numbered.number, now_ms);
+    /// A message of this number was taken. The producer's floor, if it is known: else any of its numbers may have been forgotten.
+    fn take(&mut self, numbered: &Numbered, now_ms: u64) -> Option<u64> {
+        if !self.known.contains_key(&numbered.producer) {
+            return None;
+        }
+        let producer = self.used(numbered.producer, 0, now_ms);
         producer.raise(numbered.lowest);
         producer.add(numbered.number);
-        let floor = producer.floor;
-        self.bound();
-        floor
+        Some(producer.floor)
+    }
+
+    /// A message of this number is in a transaction. The producer's floor.
+    pub(crate) fn claim(&mut self, numbered: &Numbered, txn: TxnId) -> u64 {
+        let Numbered { producer, number, lowest, .. } = *numbered;
+        self.claims.insert((producer, number), txn);
+        self.known.get(&producer).map_or(lowest, |known| known.floor.max(lowest))
+    }
+
+    /// The transaction that has this number is committed, or rolled back.
+    pub(crate) fn decided(&mut self, numbered: &Numbered, commit: bool, now_ms: u64) {
+        self.claims.remove(&(numbered.producer, numbered.number));
+        if commit {
+            self.expire(now_ms);
+            self.take(numbered, now_ms);
+        }
+    }
+
+    /// The ticket after which all messages of a producer that were taken are safe.
+    pub(crate) fn taken(&self, producer: ProducerId) -> Ticket {
+        self.known.get(&producer).map_or(Ticket(0), |known| known.taken)
+    }
+
+    /// Whether these numbers are kept for these transactions, and no others for any.
+    pub(crate) fn are_claimed<'a>(&self, numbers: impl Iterator<Item = (&'a Numbered, TxnId)>) -> bool {
+        let numbers = numbers.map(|(numbered, txn)| ((numbered.producer, numbered.number), txn));
+        numbers.collect::<BTreeMap<_, _>>() == self.claims
     }
 
     /// The producer, used now; if it is not known, with this floor.
     fn used(&mut self, id: ProducerId, floor: u64, now_ms: u64) -> &mut Producer {
-        let producer = self.known.entry(id).or_insert(Producer { floor, runs: Vec::new(), used_ms: now_ms });
+        let producer =
+            self.known.entry(id).or_insert(Producer { floor, runs: Vec::new(), used_ms: now_ms, taken: Ticket(0) });
         if producer.used_ms != now_ms {
             self.by_use.remove(&(producer.used_ms, id));
             producer.used_ms = producer.used_ms.max(now_ms);
@@ -92,7 +133,7 @@ impl Producers {
     fn recovered(&mut self, told: RecoveredProducer) {
         let RecoveredProducer { producer, floor, runs, used_ms, .. } = told;
         self.by_use.insert((used_ms, producer));
-        self.known.insert(producer, Producer { floor, runs, used_ms });
+        self.known.insert(producer, Producer { floor, runs, used_ms, taken: Ticket(0) });
         self.bound();
     }
 
@@ -169,17 +210,25 @@ impl Queue {
     }
 
     #[cold]
-    pub(crate) fn look_for(&mut self, numbered: &Numbered, turn: &Turn<'_>) -> Known {
-        self.producers.look(numbered, turn.broker_ms)
+    pub(crate) fn look_for(&mut self, numbered: &Numbered, txn: Option<TxnId>, turn: &Turn<'_>) -> Known {
+        self.producers.look(numbered, txn, turn.broker_ms)
     }
 
     #[cold]
     pub(crate) fn number(&mut self, numbered: &Numbered, persistent: bool, turn: &mut Turn<'_>) {
-        let at_ms = turn.broker_ms;
-        let floor = self.producers.take(numbered, at_ms);
-        if persistent {
-            let Numbered { producer, number, .. } = *numbered;
-            turn.batch.push(Op::Producer { queue: self.id, producer, floor, stored: Some(number), at_ms });
+        self.know(numbered, turn);
+        let (at_ms, Numbered { producer, number, .. }) = (turn.broker_ms, *numbered);
+        let Some(floor) = self.producers.take(numbered, at_ms).filter(|_| persistent) else { return };
+        if let Some(known) = self.producers.known.get_mut(&producer) {
+            known.taken = turn.ticket;
+        }
+        turn.batch.push(Op::Producer { queue: self.id, producer, floor, stored: Some(number), at_ms });
+    }
+
+    /// A new number: if its producer was forgotten meanwhile, this is the highest that it has sent.
+    pub(crate) fn know(&mut self, numbered: &Numbered, turn: &mut Turn<'_>) {
+        if !self.producers.known.contains_key(&numbered.producer) {
+            self.open_producer(numbered.producer, numbered.lowest, numbered.number, turn);
         }
     }
 
@@ -225,12 +274,12 @@ mod tests {
                     _ if taken.contains(&number) => Known::Stored,
                     _ => Known::New,
                 };
-                assert_eq!(producers.look(&message, 0), expected);
-                seen[expected as usize] += 1;
+                assert_eq!(producers.look(&message, None, 0), expected);
+                seen[[Known::New, Known::Stored, Known::Lost].iter().position(|k| *k == expected).unwrap()] += 1;
                 if expected == Known::New {
                     floor = floor.max(message.lowest);
                     taken.insert(number);
-                    assert_eq!(producers.take(&message, 0), floor);
+                    assert_eq!(producers.take(&message, 0), Some(floor));
                 }
                 let known = &producers.known[&id(1)];
                 assert!(known.runs.is_sorted_by(|a, b| a.1 + 1 < b.0) && known.runs.iter().all(|r| r.0 <= r.1));
@@ -243,25 +292,31 @@ mod tests {
     #[test]
     fn one_that_is_forgotten_is_never_taken_for_new() {
         let mut producers = Producers::default();
-        assert_eq!(producers.look(&numbered(0, 0, false), 0), Known::Lost, "it did not come");
+        assert_eq!(producers.look(&numbered(0, 0, false), None, 0), Known::Lost, "it did not come");
         assert_eq!(producers.open(id(1), 0, 0, 0), (0, true));
-        assert_eq!(producers.look(&numbered(0, 0, false), KEPT_MS - 1), Known::New, "it was known all the time");
+        assert_eq!(producers.look(&numbered(0, 0, false), None, KEPT_MS - 1), Known::New, "it was known all the time");
         producers.take(&numbered(0, 0, false), 5);
         assert_eq!(producers.open(id(1), 0, 1, KEPT_MS + 4), (0, false));
-        assert_eq!(producers.look(&numbered(0, 0, false), KEPT_MS + 5), Known::Stored, "it was used by coming again");
+        assert_eq!(
+            producers.look(&numbered(0, 0, false), None, KEPT_MS + 5),
+            Known::Stored,
+            "it was used by coming again"
+        );
         let later = 2 * KEPT_MS + 4;
-        assert_eq!(producers.look(&numbered(0, 0, false), later), Known::Lost);
+        assert_eq!(producers.look(&numbered(0, 0, false), None, later), Known::Lost);
         // What was never sent can be taken all the same; of what is below nothing is known then.
-        assert_eq!(producers.look(&numbered(7, 3, true), later), Known::New);
-        assert_eq!(producers.take(&numbered(7, 3, true), later), 7);
-        assert_eq!(producers.look(&numbered(6, 3, false), later), Known::Lost);
-        assert_eq!(producers.look(&numbered(7, 3, false), later), Known::Stored);
+        assert_eq!(producers.look(&numbered(7, 3, true), None, later), Known::New);
+        assert_eq!(producers.take(&numbered(7, 3, true), later), None, "more than this one may be forgotten");
+        assert_eq!(producers.open(id(1), 3, 7, later), (7, true), "until it is known that this is the highest");
+        assert_eq!(producers.take(&numbered(7, 3, true), later), Some(7));
+        assert_eq!(producers.look(&numbered(6, 3, false), None, later), Known::Lost);
+        assert_eq!(producers.look(&numbered(7, 3, false), None, later), Known::Stored);
         // Beyond the count the one that was used first goes.
         for n in 2..=KEPT_MAX as u16 + 1 {
             producers.open(id(n), 0, 0, later + 1);
         }
         assert_eq!(producers.known.len(), KEPT_MAX);
-        assert_eq!(producers.look(&numbered(7, 3, false), later + 1), Known::Lost);
+        assert_eq!(producers.look(&numbered(7, 3, false), None, later + 1), Known::Lost);
         assert_eq!(producers.open(id(1), 3, 8, later + 2), (8, true), "it begins with what it never sent");
     }
 
@@ -272,10 +327,10 @@ mod tests {
         for n in 0..RUNS_MAX as u64 {
             producers.take(&numbered(2 * n, 0, true), 0);
         }
-        assert_eq!(producers.look(&numbered(0, 0, false), 0), Known::Stored);
+        assert_eq!(producers.look(&numbered(0, 0, false), None, 0), Known::Stored);
         let next = 2 * RUNS_MAX as u64;
-        assert_eq!(producers.take(&numbered(next, 0, true), 0), 1);
-        assert_eq!(producers.look(&numbered(0, 0, false), 0), Known::Lost);
-        assert_eq!(producers.look(&numbered(1, 0, false), 0), Known::New);
+        assert_eq!(producers.take(&numbered(next, 0, true), 0), Some(1));
+        assert_eq!(producers.look(&numbered(0, 0, false), None, 0), Known::Lost);
+        assert_eq!(producers.look(&numbered(1, 0, false), None, 0), Known::New);
     }
 }

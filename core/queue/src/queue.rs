@@ -193,13 +193,14 @@ impl Queue {
             Input::RelocateFailed { key } => self.postpone(key, turn),
             Input::Purge { token } => self.begin_purge(token),
             Input::Move { token, limit, strip_ttl } => self.begin_move(token, limit, strip_ttl),
-            Input::StageEnqueue { txn, head, content } => {
-                return Answer::Settled(self.stage_enqueue(txn, head, content, turn, out));
+            Input::StageEnqueue { txn, head, content, numbered } => {
+                return Answer::Settled(self.stage_enqueue(txn, head, content, numbered, turn, out));
             }
             Input::StageAcknowledge { txn, key } => {
                 return Answer::Settled(self.stage_acknowledge(txn, key, turn, out));
             }
             Input::StageRefused { txn } => self.stage_refused(txn, turn, out),
+            Input::StageDuplicate { txn, producer, bytes } => self.stage_duplicate(txn, producer, bytes, turn, out),
             Input::Gather { txn, operations, purpose } => self.gather(txn, operations, purpose, turn, out),
             Input::Apply { txn, operations, resolution, buffers } => {
                 self.apply(txn, operations, resolution, buffers, turn);
@@ -210,7 +211,7 @@ impl Queue {
             Input::OpenProducer { producer, lowest, next } => {
                 return Answer::Floor(self.open_producer(producer, lowest, next, turn));
             }
-            Input::Look(numbered) => return Answer::Known(self.look_for(&numbered, turn)),
+            Input::Look { numbered, txn } => return Answer::Known(self.look_for(&numbered, txn, turn)),
             Input::Number { numbered, persistent } => self.number(&numbered, persistent, turn),
             Input::RecoveredProducer(told) => self.recovered_producer(*told),
             Input::RecoveredOp(op) => self.recovered_op(*op, turn),

@@ -13,7 +13,7 @@ use crate::queue::Queue;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use packhorse_model::{Content, Head, Planted, Purpose, Resolution, Sequence, TxnId, planted};
+use packhorse_model::{Content, Head, Numbered, Planted, ProducerId, Purpose, Resolution, Sequence, TxnId, planted};
 use packhorse_store::{Numbers, Op, RecoveredOp, RecoveredWork, Ticket};
 
 /// A message in a transaction's part, as operators see it.
@@ -103,6 +103,7 @@ impl Queue {
         txn: TxnId,
         head: Head,
         content: Content,
+        numbered: Option<&Numbered>,
         turn: &mut Turn<'_>,
         out: &mut Vec<Effect>,
     ) -> bool {
@@ -113,6 +114,9 @@ impl Queue {
             return false;
         };
         part.add(head, content);
+        if let Some(numbered) = numbered {
+            self.stage_number(txn, *numbered, head.persistent(), turn);
+        }
         self.counts.born(State::birth(true), content.length());
         self.has_come(txn, turn, out);
         true
@@ -148,6 +152,33 @@ impl Queue {
         if self.transactions.open(txn).is_some() {
             self.has_come(txn, turn, out);
         }
+    }
+
+    /// The message that was staged last has this number.
+    fn stage_number(&mut self, txn: TxnId, mut numbered: Numbered, persistent: bool, turn: &mut Turn<'_>) {
+        self.know(&numbered, turn);
+        numbered.lowest = self.producers.claim(&numbered, txn);
+        part_of(&mut self.transactions, txn).number(numbered, persistent);
+    }
+
+    #[cold]
+    pub(crate) fn stage_duplicate(
+        &mut self,
+        txn: TxnId,
+        producer: ProducerId,
+        bytes: u64,
+        turn: &mut Turn<'_>,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(part) = self.transactions.open(txn) else { return };
+        part.duplicates.adds += 1;
+        part.duplicates.bytes += bytes;
+        // Its record is in another shard's batch, and says that the message is there.
+        let taken = self.producers.taken(producer);
+        if taken > self.durable {
+            self.transactions.wait(txn, taken);
+        }
+        self.has_come(txn, turn, out);
     }
 
     /// An operation has come: perhaps some go ahead, perhaps it was the last.
@@ -251,6 +282,10 @@ impl Queue {
             transactions.owe(txn, operations as i64 - came as i64);
         }
         let Some(mut part) = part else { return };
+        for numbered in core::mem::take(&mut part.numbered) {
+            self.producers.decided(&numbered, resolution == Resolution::Commit, turn.broker_ms);
+        }
+        let transactions = &mut self.transactions;
         if resolution == Resolution::Rollback && part.leaves_ahead() {
             turn.batch.push(Op::TxDrop { txn, queue: self.id });
         }
@@ -286,6 +321,11 @@ impl Queue {
             RecoveredWork::Enqueue { index, head, content } => {
                 part.recovered_add(index, head, content);
                 self.counts.born(State::birth(true), content.length());
+            }
+            RecoveredWork::Number { producer, number, floor } => {
+                let numbered = Numbered { producer, number, lowest: floor, fresh: false };
+                self.producers.claim(&numbered, txn);
+                part.numbered.push(numbered);
             }
             RecoveredWork::Acknowledge { sequence, deliveries, attempts } => {
                 // One that is not there did not survive, and the branch has nothing to do with it.
@@ -378,6 +418,10 @@ impl Queue {
         }
         if removing != self.counts.of(State::Removing) {
             return Err("an entry is being removed by no transaction, or by two");
+        }
+        let names = self.transactions.parts.iter().flat_map(|(txn, part)| part.numbered.iter().map(|n| (n, *txn)));
+        if !self.producers.are_claimed(names) {
+            return Err("the numbers that transactions keep are not those of their messages");
         }
         if firsts != self.transactions.drawn {
             return Err("the numbers drawn for parts are not those that they have");

@@ -82,7 +82,8 @@ macro_rules! contract_tests {
             commits_of_sessions_are_remembered, a_session_has_so_many_gaps, the_sessions_used_last_are_remembered,
             sessions_are_forgotten_in_time,
             numbers_of_producers_are_known, a_number_comes_with_its_message, a_producer_has_so_many_gaps,
-            the_producers_used_last_are_known, producers_are_forgotten_in_time
+            the_producers_used_last_are_known, producers_are_forgotten_in_time, numbers_count_with_their_commit,
+            numbers_of_branches_count_with_their_decision
         }
     };
     (@ $make:expr; $($rule:ident),+) => {
@@ -253,6 +254,7 @@ fn figures_of(part: &[RecoveredWork]) -> Figures {
                 figures.bytes += content.length();
             }
             RecoveredWork::Acknowledge { .. } => figures.removes += 1,
+            RecoveredWork::Number { .. } => {}
         }
     }
     figures
@@ -847,8 +849,9 @@ mod suspects;
 mod transactions;
 pub use histories::any_history_folds_to_the_same_facts;
 pub use producers::{
-    a_number_comes_with_its_message, a_producer_has_so_many_gaps, numbers_of_producers_are_known,
-    producers_are_forgotten_in_time, the_producers_used_last_are_known,
+    a_number_comes_with_its_message, a_producer_has_so_many_gaps, numbers_count_with_their_commit,
+    numbers_of_branches_count_with_their_decision, numbers_of_producers_are_known, producers_are_forgotten_in_time,
+    the_producers_used_last_are_known,
 };
 pub use remembered::{
     a_session_has_so_many_gaps, commits_of_sessions_are_remembered, outcomes_are_forgotten_in_time,

@@ -143,7 +143,8 @@ pub enum Op {
         producer: ProducerId,
         /// It sends nothing below again, or nothing is known of that.
         floor: u64,
-        /// The number of a message that enters the queue in this batch. `None`: the producer is known from now on.
+        /// The number of a message that enters the queue in this batch; nothing, if the producer is not known. `None`: it is known
+        /// from now on, and nothing of it was stored from the floor on.
         stored: Option<u64>,
         /// Broker time, ms.
         at_ms: u64,

@@ -9,7 +9,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use packhorse_model::{Content, Head, QueueId, Sequence, Token, TxnId, Xid};
+use packhorse_model::{Content, Head, ProducerId, QueueId, Sequence, Token, TxnId, Xid};
 
 /// One operation of a transaction in a queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,6 +33,24 @@ pub enum TxnOp {
         /// Attempts once it comes back.
         attempts: u32,
     },
+    /// A message that the transaction adds has this number. It counts as [`crate::Op::Producer`] does once the transaction is committed,
+    /// at the time of the record that says so.
+    Number {
+        /// Whose.
+        producer: ProducerId,
+        /// The number.
+        number: u64,
+        /// The producer sends nothing below again, or nothing is known of that.
+        floor: u64,
+    },
+}
+
+impl TxnOp {
+    /// Whether it adds or removes a message.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        !matches!(self, TxnOp::Number { .. })
+    }
 }
 
 /// What of a part was written before the record that names it.
@@ -40,7 +58,7 @@ pub enum TxnOp {
 pub struct Ahead {
     /// Records.
     pub records: u32,
-    /// Operations in them.
+    /// Operations in them, but for numbers.
     pub ops: u64,
     /// Bytes of bodies in them; a large message has none.
     pub bytes: u64,
@@ -66,6 +84,8 @@ pub struct TxnPart {
     pub ahead: Ahead,
     /// With a commit: the numbers of its adds, if it has any.
     pub numbers: Option<Numbers>,
+    /// On the way between shards: messages that it does not add after all, because they are there already.
+    pub duplicates: Figures,
 }
 
 impl TxnPart {
@@ -256,6 +276,15 @@ pub enum RecoveredWork {
         /// See there.
         attempts: u32,
     },
+    /// See [`TxnOp::Number`].
+    Number {
+        /// Whose.
+        producer: ProducerId,
+        /// The number.
+        number: u64,
+        /// See there.
+        floor: u64,
+    },
 }
 
 /// What is remembered of a client's commits.
@@ -276,7 +305,7 @@ pub struct RecoveredSession {
 /// What is as old as the bound, by the time of a record before it adds something to remember or by that of a start, is forgotten. Beyond the
 /// count those with the lowest times go first: of branches with the same time the one whose record came first, of sessions that with the
 /// lowest name. A session that is not known begins with its first number as its floor, before which nothing is said: it may have
-/// been forgotten; so does a producer, unless a record without a message names its floor.
+/// been forgotten. A message of a producer that is not known says nothing: a record without a message makes it known, with its floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remember {
     /// How long the outcome of a completed branch is remembered, ms of broker time.

@@ -153,6 +153,10 @@ pub enum Cause {
     Limit(Limit),
     /// The outcome of its commit was asked for before it had one, so that it must not get another.
     Fenced,
+    /// It sends a message again that may have been stored: nobody knows any more.
+    NumberLost,
+    /// It sends a message again that is in another transaction, which is not decided.
+    NumberUndecided,
 }
 
 impl Cause {
@@ -164,8 +168,10 @@ impl Cause {
             Cause::Lost => Code::RolledBackCommunication,
             Cause::Timeout => Code::RolledBackTimeout,
             Cause::Stale => Code::RolledBackIntegrity,
-            Cause::Full => Code::RolledBackTransient,
-            Cause::QueueGone | Cause::OperationFailed | Cause::Limit(_) | Cause::Fenced => Code::RolledBackOther,
+            Cause::Full | Cause::NumberUndecided => Code::RolledBackTransient,
+            Cause::QueueGone | Cause::OperationFailed | Cause::Limit(_) | Cause::Fenced | Cause::NumberLost => {
+                Code::RolledBackOther
+            }
         }
     }
 }
@@ -183,6 +189,8 @@ impl fmt::Display for Cause {
             Cause::OperationFailed => "an operation in it failed",
             Cause::Limit(limit) => return write!(f, "it reached the limit of {limit}"),
             Cause::Fenced => "its outcome was asked for before it was committed",
+            Cause::NumberLost => "a message in it may have been stored before, and its number is not known any more",
+            Cause::NumberUndecided => "a message in it is in another transaction, which is not decided",
         })
     }
 }

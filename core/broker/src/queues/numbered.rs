@@ -4,9 +4,10 @@
 use super::{Due, Queues};
 use crate::io::Level;
 use crate::mail::{Answer, Behind, LinkRef, Payload, Request};
-use packhorse_amqp10::producer::{DEDUP_LOST, Opening};
-use packhorse_model::{Head, Numbered, ProducerId, QueueId};
+use packhorse_amqp10::producer::{DEDUP_LOST, DEDUP_UNDECIDED, Opening};
+use packhorse_model::{Head, Numbered, ProducerId, QueueId, TxnId};
 use packhorse_queue::{self as queue, Input, Known};
+use packhorse_txn::{self as txn, Cause};
 
 /// A message with a number on its way to a queue of another shard.
 #[derive(Debug)]
@@ -60,12 +61,8 @@ impl Queues {
             self.enqueue(id, from, delivery, settled, head, payload);
             return;
         };
-        let known = match self.tell(slot, Input::Look(numbered)) {
-            queue::Answer::Known(known) => known,
-            _ => Known::New,
-        };
-        match known {
-            Known::New => {}
+        let refused = match self.look_for(slot, numbered, None) {
+            Known::New => None,
             Known::Stored => {
                 self.discard(&payload);
                 if !settled {
@@ -74,18 +71,23 @@ impl Queues {
                 return;
             }
             Known::Lost => {
-                self.discard(&payload);
-                let why = format!(
-                    "message {} of this producer may have been stored: it is not known any more, and was not stored now",
-                    numbered.number
-                );
-                if settled {
-                    self.log(Level::Warn, Some(from.connection), format!("a settled message was dropped: {why}"));
-                } else {
-                    self.answer(from, Answer::NotEnqueued { delivery, condition: DEDUP_LOST, why });
-                }
-                return;
+                let why = "may have been stored: it is not known any more, and was not stored now".to_string();
+                Some((DEDUP_LOST, why))
             }
+            Known::Undecided(txn) => {
+                let why = format!("is in transaction {txn}, which is not decided, and was not stored now");
+                Some((DEDUP_UNDECIDED, why))
+            }
+        };
+        if let Some((condition, why)) = refused {
+            self.discard(&payload);
+            let why = format!("message {} of this producer {why}", numbered.number);
+            if settled {
+                self.log(Level::Warn, Some(from.connection), format!("a settled message was dropped: {why}"));
+            } else {
+                self.answer(from, Answer::NotEnqueued { delivery, condition, why });
+            }
+            return;
         }
         let queue = &self.held[slot as usize].queue;
         if queue.limited()
@@ -102,6 +104,34 @@ impl Queues {
             self.confirm(from, delivery);
         } else {
             self.answer(from, Answer::Enqueued { first: delivery, last: delivery });
+        }
+    }
+
+    /// Whether a message that a transaction adds is one that the queue has not taken. If not, it is dealt with: it is not added again, or
+    /// the transaction cannot be committed.
+    #[cold]
+    pub(super) fn is_new_in(&mut self, slot: u32, txn: TxnId, numbered: &Numbered, payload: &Payload<'_>) -> bool {
+        let cause = match self.look_for(slot, *numbered, Some(txn)) {
+            Known::New => return true,
+            Known::Stored => {
+                let (producer, bytes) = (numbered.producer, payload.length());
+                self.discard(payload);
+                self.tell(slot, Input::StageDuplicate { txn, producer, bytes });
+                return false;
+            }
+            Known::Lost => Cause::NumberLost,
+            Known::Undecided(_) => Cause::NumberUndecided,
+        };
+        self.discard(payload);
+        self.tell(slot, Input::StageRefused { txn });
+        self.tell_home(txn::Input::Failed { txn, cause });
+        false
+    }
+
+    fn look_for(&mut self, slot: u32, numbered: Numbered, txn: Option<TxnId>) -> Known {
+        match self.tell(slot, Input::Look { numbered, txn }) {
+            queue::Answer::Known(known) => known,
+            other => unreachable!("a queue says what it knows of a number, and not {other:?}"),
         }
     }
 

@@ -125,7 +125,9 @@ impl Queues {
             }
             Request::EnqueueNumbered(message) => self.enqueue_numbered(id, *message),
             Request::OpenProducer { from, opening } => self.producer_opens(id, from, opening),
-            Request::StageEnqueue { txn, head, payload } => self.on_stage_enqueue(id, txn, head, payload),
+            Request::StageEnqueue { txn, head, payload, numbered } => {
+                self.on_stage_enqueue(id, txn, head, payload, numbered.as_deref());
+            }
             Request::StageAcknowledge { txn, key } => self.on_stage_acknowledge(id, txn, key),
             Request::Unsubscribe { consumer, lost } => {
                 let Some(subscriber) = self.subscribers.remove(&consumer) else { return };

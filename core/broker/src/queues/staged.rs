@@ -6,7 +6,7 @@ mod pieces;
 use super::Queues;
 use crate::mail::Payload;
 use crate::ring::Ring;
-use packhorse_model::{EntryKey, Head, Purpose, QueueId, Resolution, ShardId, TxnId};
+use packhorse_model::{EntryKey, Head, Numbered, Purpose, QueueId, Resolution, ShardId, TxnId};
 use packhorse_queue::{self as queue, DeliveryKey};
 use packhorse_store::{Op, Ticket, TxOps};
 use packhorse_txn::{Cause, Gathered, Input};
@@ -65,12 +65,24 @@ impl Staged {
 
 impl Queues {
     /// A transaction adds a message to a queue of this shard.
-    pub(crate) fn on_stage_enqueue(&mut self, id: QueueId, txn: TxnId, head: Head, payload: Payload<'_>) {
+    pub(crate) fn on_stage_enqueue(
+        &mut self,
+        id: QueueId,
+        txn: TxnId,
+        head: Head,
+        payload: Payload<'_>,
+        numbered: Option<&Numbered>,
+    ) {
         let Some(slot) = self.slot(id) else {
             self.discard(&payload);
             self.tell_home(Input::Failed { txn, cause: Cause::QueueGone });
             return;
         };
+        if let Some(numbered) = numbered
+            && !self.is_new_in(slot, txn, numbered, &payload)
+        {
+            return;
+        }
         let queue = &self.held[slot as usize].queue;
         if queue.limited() && queue.refuses(payload.length()).is_some() {
             self.discard(&payload);
@@ -82,7 +94,7 @@ impl Queues {
         let before = pieces.bytes();
         let content = pieces.add(head.level(), Kind::of(&head), payload);
         self.ring.pin(pieces.bytes() - before);
-        if !self.tell(slot, queue::Input::StageEnqueue { txn, head, content }).settled() {
+        if !self.tell(slot, queue::Input::StageEnqueue { txn, head, content, numbered }).settled() {
             self.drop_last(id, txn, Kind::of(&head), content);
         }
     }

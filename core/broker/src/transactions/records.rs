@@ -15,9 +15,15 @@ pub(super) fn operation(record: Record<TxnPart>, batch: &mut Batch) -> Op {
         Record::Prepare { txn, xid, parts, figures, client, wall_ms, at_ms } => {
             let with_figures = |(queue, mut part): (QueueId, TxnPart)| {
                 part.hand_over(batch);
+                let Figures { adds, bytes, .. } = part.duplicates;
                 let found = figures.binary_search_by_key(&queue, |(queue, _)| *queue);
                 let figures = found.map_or(Part::default(), |at| figures[at].1);
-                (queue, part, figures_of(figures))
+                let told = figures_of(figures);
+                (
+                    queue,
+                    part,
+                    Figures { adds: told.adds.saturating_sub(adds), bytes: told.bytes.saturating_sub(bytes), ..told },
+                )
             };
             let parts = parts.into_iter().map(with_figures).collect();
             Op::Prepare(Box::new(store::Prepare { txn, xid, client, parts, wall_ms, at_ms }))

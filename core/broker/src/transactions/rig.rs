@@ -364,7 +364,7 @@ impl Rig {
         persistent: bool,
     ) -> Result<(), NoWork> {
         let payload = Payload::Slice(text.as_bytes());
-        self.queues(usize::from(control.shard.0)).stage_enqueue(queue, txn, control, head(persistent), payload)
+        self.queues(usize::from(control.shard.0)).stage_enqueue(queue, txn, control, head(persistent), payload, None)
     }
 
     /// Adds a message whose content is in a file.
@@ -377,7 +377,7 @@ impl Rig {
         self.run();
         let payload = Payload::Large { id, length };
         let queues = self.queues(usize::from(control.shard.0));
-        queues.stage_enqueue(queue, txn, control, head(persistent), payload).expect("the work is taken");
+        queues.stage_enqueue(queue, txn, control, head(persistent), payload, None).expect("the work is taken");
     }
 
     pub(super) fn remove(&mut self, control: Control, txn: TxnId, queue: QueueId, key: DeliveryKey) {

@@ -24,6 +24,7 @@ mod memory;
 mod messages;
 mod moves;
 mod numbered;
+mod numbered_in_doubt;
 mod outcomes;
 mod poison;
 mod purge;

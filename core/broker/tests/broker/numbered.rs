@@ -6,14 +6,14 @@ use packhorse_amqp10::producer::Opening;
 use packhorse_broker::{Command, QueuePatch};
 use packhorse_model::{OnFull, QueueLimits};
 
-const LOST: &str = "rejected packhorse:dedup-lost";
+pub(crate) const LOST: &str = "rejected packhorse:dedup-lost";
 
-fn opening(lowest: u64, next: u64) -> Opening {
+pub(crate) fn opening(lowest: u64, next: u64) -> Opening {
     Opening { producer: [7; 16], lowest, next }
 }
 
 /// A client, and its link as this producer; the answer has come.
-fn attached(world: &mut World, name: &str, address: &str, lowest: u64, next: u64) -> (C, usize) {
+pub(crate) fn attached(world: &mut World, name: &str, address: &str, lowest: u64, next: u64) -> (C, usize) {
     let c = world.client(name);
     let s = world[c].numbered_sender(address, opening(lowest, next));
     world.run();
@@ -22,7 +22,7 @@ fn attached(world: &mut World, name: &str, address: &str, lowest: u64, next: u64
 }
 
 /// Sends a message whose number in the world is its number; what the broker said of it.
-fn sent(world: &mut World, (c, s): (C, usize), n: u64, lowest: u64) -> String {
+pub(crate) fn sent(world: &mut World, (c, s): (C, usize), n: u64, lowest: u64) -> String {
     let token = world[c].send_numbered(s, number(n), n, lowest);
     world.run();
     let outcomes = &world[c].links[s].outcomes;
@@ -33,7 +33,7 @@ fn floor(world: &World, (c, s): (C, usize)) -> Option<u64> {
     world[c].links[s].floor
 }
 
-fn numbers(world: &mut World, queue: &str) -> Vec<u64> {
+pub(crate) fn numbers(world: &mut World, queue: &str) -> Vec<u64> {
     world.take(queue).into_iter().map(|(n, _)| n).collect()
 }
 

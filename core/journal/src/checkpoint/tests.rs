@@ -243,7 +243,7 @@ fn a_checkpoint_and_the_blocks_behind_it_are_the_whole_log() {
     let (mut moved, mut noted, mut between, mut behind, mut crashes, mut passed) = (0, 0, 0, 0, [0; 3], 0);
     // Items of transactions, by kind; and what was recovered of them.
     let (mut items_of, mut told) = ([0; 6], [0; 5]);
-    for seed in 0..400 {
+    for seed in 0..640 {
         let mut history = History { draw: Draw::new(seed), ..empty() };
         // Two runs that ended in a crash, and the start after; the third is the one in which the checkpoint is taken.
         let starts = [(2, 6), (3, FIRST), (4, 39)];

@@ -5,7 +5,7 @@ use super::item::{Item, put_stored, stored};
 use super::walk::SLICE_BYTES;
 use crate::bytes_io::{Malformed, Reader, put_bytes, put_u32, put_u64};
 use crate::index::Stored;
-use crate::record::transactions::{self, Work, put_add, put_heuristic, put_remove, put_txn, put_xid};
+use crate::record::transactions::{self, Work, put_add, put_heuristic, put_number, put_remove, put_txn, put_xid};
 use crate::record::{Ranges, close, open, put_ranges};
 use crate::tally::Tally;
 use crate::transactions::{Branch, Facts, Kept, Outcome, Session, Transactions};
@@ -180,6 +180,7 @@ impl List {
                     }
                 }
                 Work::Remove { sequence, deliveries, attempts } => put_remove(out, *sequence, *deliveries, *attempts),
+                Work::Number { producer, number, floor } => put_number(out, *producer, *number, *floor),
             }
         }
         close(out, start);

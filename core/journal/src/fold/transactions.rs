@@ -43,11 +43,12 @@ impl Fold {
             Transactional::TxDrop { txn, queue } => drop(self.transactions.drop_open(&(txn, queue))),
             Transactional::Commit(commit) => {
                 let (committed, _) = self.transactions.commit(commit, |id| self.queues.contains_key(&id))?;
-                for Committed { ahead, recorded } in committed {
+                for Committed { ahead, at_ms, recorded } in committed {
                     let works = placed(recorded.works, batch)?;
                     self.add(recorded.queue, ahead.works(), recorded.numbers, true)?;
                     self.add(recorded.queue, works.iter(), recorded.numbers, false)?;
                     self.remove(recorded.queue, ahead.works().chain(&works));
+                    self.number(recorded.queue, ahead.works().chain(&works), at_ms);
                 }
             }
             Transactional::Prepare(prepare) => {
@@ -112,11 +113,18 @@ impl Fold {
         }
     }
 
+    fn number<'a>(&mut self, id: QueueId, works: impl Iterator<Item = &'a Kept>, at_ms: u64) {
+        if self.queues.contains_key(&id) {
+            self.transactions.number_all(id, works, at_ms);
+        }
+    }
+
     fn decided(&mut self, left: Leaving) -> Result<(), Refused> {
-        let Leaving { queue: id, part, numbers, commit } = left;
+        let Leaving { queue: id, part, numbers, commit, at_ms } = left;
         if commit {
             self.add(id, part.works(), numbers, true)?;
             self.remove(id, part.works());
+            self.number(id, part.works(), at_ms);
         } else if let Some(queue) = self.queues.get_mut(&id) {
             part.works().for_each(|work| queue.come_back(work));
         }
@@ -153,6 +161,7 @@ impl Fold {
                             survived.removes += 1;
                             RecoveredWork::Acknowledge { sequence, deliveries, attempts }
                         }
+                        Work::Number { producer, number, floor } => RecoveredWork::Number { producer, number, floor },
                     };
                     out.push(Recovered::BranchOp(Box::new(RecoveredOp { txn: *txn, queue: *queue, op })));
                 }

@@ -18,8 +18,8 @@ use std::sync::Arc;
 /// What becomes of operations.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fate {
-    /// They happen. What is added gets `numbers`; `noted`: no record tells its heads together with these.
-    Commit { numbers: Option<Numbers>, noted: bool },
+    /// They happen, at this broker time, ms. What is added gets `numbers`; `noted`: no record tells its heads together with these.
+    Commit { numbers: Option<Numbers>, noted: bool, at_ms: u64 },
     /// Of a branch in doubt: what is added is dropped, and what is removed comes back.
     Rollback,
     /// Of a transaction that was never in doubt: what is added is dropped.
@@ -35,6 +35,8 @@ struct Task {
     lists: VecDeque<Arc<Vec<Kept>>>,
     /// Operations of the first list that are done.
     done: usize,
+    /// Some are numbers of producers.
+    numbered: bool,
     fate: Fate,
 }
 
@@ -63,7 +65,8 @@ impl Index {
             queue.facts.reserved = queue.facts.reserved.max(first.saturating_add(u64::from(count)));
         }
         if !part.is_empty() {
-            self.behind.tasks.push_back(Task { queue, lists: part.lists.into(), done: 0, fate });
+            let numbered = part.numbered;
+            self.behind.tasks.push_back(Task { queue, lists: part.lists.into(), done: 0, numbered, fate });
         }
     }
 
@@ -78,7 +81,14 @@ impl Index {
             let end = list.len().min(task.done.saturating_add(limit));
             limit -= end - task.done;
             let last = end == list.len();
-            let done = self.carry_out(task.queue, &list[task.done..end], task.fate, unlinks);
+            let works = &list[task.done..end];
+            let done = self.carry_out(task.queue, works, task.fate, unlinks);
+            if task.numbered
+                && let Fate::Commit { at_ms, .. } = task.fate
+                && self.queues.contains_key(&task.queue)
+            {
+                self.transactions.number_all(task.queue, works.iter(), at_ms);
+            }
             task.done = end;
             if last {
                 task.lists.pop_front();
@@ -105,16 +115,27 @@ impl Index {
         Ok(())
     }
 
+    /// A record is about a producer, or about all of a queue: which ones are known or forgotten goes by the order of records.
+    #[cold]
+    pub(super) fn before_number(&mut self, unlinks: &mut Vec<LargeId>) -> Result<(), Refused> {
+        if self.behind.tasks.iter().any(|task| task.numbered) {
+            self.catch_up(usize::MAX, unlinks)?;
+        }
+        Ok(())
+    }
+
     /// Whether what is left may add one of these entries to a queue, or bring one back.
     #[cold]
     fn concerns(&self, id: QueueId, first: Sequence, last: Sequence) -> bool {
         let mut tasks = self.behind.tasks.iter().filter(|task| task.queue == id);
+        // What a rollback brings back may itself still have to be held.
+        let holds = tasks.clone().any(|task| matches!(task.fate, Fate::Hold));
         let held = |queue: &QueueIndex| first <= last && queue.held.range(first..=last).next().is_some();
         tasks.any(|task| match task.fate {
             Fate::Commit { numbers: Some(numbers), .. } => {
                 numbers.first <= last && first < numbers.first.saturating_add(u64::from(numbers.count))
             }
-            Fate::Rollback => self.queues.get(&id).is_some_and(held),
+            Fate::Rollback => holds || self.queues.get(&id).is_some_and(held),
             _ => false,
         })
     }
@@ -127,7 +148,7 @@ impl Index {
         unlinks: &mut Vec<LargeId>,
     ) -> Result<(), Refused> {
         match fate {
-            Fate::Commit { numbers, noted } => {
+            Fate::Commit { numbers, noted, at_ms: _ } => {
                 self.let_go(id, works);
                 self.add(id, works, numbers, noted, unlinks)?;
                 self.acknowledge(id, removed(works), unlinks);
@@ -182,6 +203,6 @@ impl QueueIndex {
 fn removed(works: &[Kept]) -> impl Iterator<Item = (Sequence, Sequence)> {
     works.iter().filter_map(|work| match work {
         Work::Remove { sequence, .. } => Some((*sequence, *sequence)),
-        Work::Add { .. } => None,
+        Work::Add { .. } | Work::Number { .. } => None,
     })
 }

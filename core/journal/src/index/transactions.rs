@@ -35,15 +35,15 @@ impl Index {
             }
             Transactional::Commit(commit) => {
                 let (committed, left) = self.transactions.commit(commit, |id| self.queues.contains_key(&id))?;
-                for Committed { ahead, recorded } in committed {
+                for Committed { ahead, at_ms, recorded } in committed {
                     let (queue, numbers) = (recorded.queue, recorded.numbers);
                     let works = placed(recorded.works, batch)?;
                     self.count(&works);
-                    self.later(queue, ahead, Fate::Commit { numbers, noted: true });
+                    self.later(queue, ahead, Fate::Commit { numbers, noted: true, at_ms });
                     // The record itself tells these, as an Enqueue would.
                     let mut told = Part::default();
                     told.push(works);
-                    self.later(queue, told, Fate::Commit { numbers, noted: false });
+                    self.later(queue, told, Fate::Commit { numbers, noted: false, at_ms });
                 }
                 self.give_up(left);
             }
@@ -88,7 +88,7 @@ impl Index {
             match work {
                 Work::Add { content: Stored::Body { place, .. }, .. } => self.live.add(place.segment, 1),
                 Work::Add { content: Stored::Large { id, .. }, .. } => refer(&mut self.references, *id),
-                Work::Remove { .. } => {}
+                Work::Remove { .. } | Work::Number { .. } => {}
             }
         }
     }
@@ -99,7 +99,7 @@ impl Index {
             match work {
                 Work::Add { content: Stored::Body { place, .. }, .. } => self.live.take(place.segment, 1),
                 Work::Add { content: Stored::Large { id, .. }, .. } => release(&mut self.references, *id, unlinks),
-                Work::Remove { .. } => {}
+                Work::Remove { .. } | Work::Number { .. } => {}
             }
         }
     }
@@ -138,8 +138,8 @@ impl Index {
 
     /// A part of a branch is decided.
     fn decided(&mut self, left: Leaving) {
-        let Leaving { queue, part, numbers, commit } = left;
-        let fate = if commit { Fate::Commit { numbers, noted: true } } else { Fate::Rollback };
+        let Leaving { queue, part, numbers, commit, at_ms } = left;
+        let fate = if commit { Fate::Commit { numbers, noted: true, at_ms } } else { Fate::Rollback };
         self.later(queue, part, fate);
     }
 

@@ -5,7 +5,9 @@
 use super::{Where, close, code, head, open, put_head};
 use crate::bytes_io::{Malformed, Reader, crc, put_bytes, put_u32, put_u64};
 use bytes::Bytes;
-use packhorse_model::{BrokerId, ClientSession, Head, LargeId, QueueId, Sequence, ShardId, Token, TxnId, Xid};
+use packhorse_model::{
+    BrokerId, ClientSession, Head, LargeId, ProducerId, QueueId, Sequence, ShardId, Token, TxnId, Xid,
+};
 use packhorse_store::{Ahead, Body, Decide, Figures, Heuristic, HeuristicOutcome, Numbers, Op, Stored, TxnOp, TxnPart};
 use std::sync::Arc;
 
@@ -22,6 +24,7 @@ const FIGURES: u8 = 4;
 const ADD: u8 = 1;
 const ADD_LARGE: u8 = 2;
 const REMOVE: u8 = 3;
+const NUMBER: u8 = 4;
 /// The shortest operation, bytes.
 const REMOVE_BYTES: usize = 17;
 
@@ -37,6 +40,15 @@ pub(crate) enum Work<C> {
     },
     /// An entry is removed; the numbers are those with which it may come back.
     Remove { sequence: Sequence, deliveries: u32, attempts: u32 },
+    /// A message that is added has this number of a producer's.
+    Number { producer: ProducerId, number: u64, floor: u64 },
+}
+
+impl<C> Work<C> {
+    /// Whether it adds or removes a message.
+    pub(crate) fn counts(&self) -> bool {
+        !matches!(self, Work::Number { .. })
+    }
 }
 
 impl<C: Copy> Work<C> {
@@ -44,7 +56,7 @@ impl<C: Copy> Work<C> {
     pub(crate) fn content(&self) -> Option<C> {
         match self {
             Work::Add { content, .. } => Some(*content),
-            Work::Remove { .. } => None,
+            Work::Remove { .. } | Work::Number { .. } => None,
         }
     }
 }
@@ -83,7 +95,7 @@ impl Transactional {
         let works = parts.iter().filter(move |part| part.queue == queue).flat_map(|part| &part.works);
         works.filter_map(|work| match work {
             Work::Remove { sequence, .. } => Some(*sequence),
-            Work::Add { .. } => None,
+            Work::Add { .. } | Work::Number { .. } => None,
         })
     }
 }
@@ -400,6 +412,7 @@ fn put_ops(out: &mut Vec<u8>, ops: &[TxnOp], content: &Content<'_>, large: &mut 
                 }
             }
             TxnOp::Acknowledge { sequence, deliveries, attempts } => put_remove(out, *sequence, *deliveries, *attempts),
+            TxnOp::Number { producer, number, floor } => put_number(out, *producer, *number, *floor),
         }
     }
 }
@@ -419,6 +432,14 @@ pub(crate) fn put_remove(out: &mut Vec<u8>, sequence: Sequence, deliveries: u32,
     put_u32(out, attempts);
 }
 
+/// The number of an added message.
+pub(crate) fn put_number(out: &mut Vec<u8>, producer: ProducerId, number: u64, floor: u64) {
+    out.push(NUMBER);
+    out.extend_from_slice(&producer.0);
+    put_u64(out, number);
+    put_u64(out, floor);
+}
+
 /// A count and operations; `content` reads where an added message's content is, in a file or not.
 pub(crate) fn works<C>(
     r: &mut Reader<'_>,
@@ -433,6 +454,7 @@ pub(crate) fn works<C>(
                 Work::Add { index: r.u32()?, head: head(r)?, content: content(r, kind == ADD_LARGE)? }
             }
             REMOVE => Work::Remove { sequence: r.u64()?, deliveries: r.u32()?, attempts: r.u32()? },
+            NUMBER => Work::Number { producer: ProducerId(id(r)?), number: r.u64()?, floor: r.u64()? },
             _ => return Err(Malformed),
         });
     }

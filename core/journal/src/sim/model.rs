@@ -8,7 +8,7 @@ use packhorse_store::{Op, PASSED, RESERVE, Recovered, RecoveredEntry, Stored};
 use std::collections::{BTreeMap, BTreeSet};
 
 use transactions::Transactions;
-pub(crate) use transactions::{Branch, Work};
+pub(crate) use transactions::{Branch, Work, messages};
 
 /// An entry as the model knows it.
 #[derive(Clone, Debug, PartialEq)]
@@ -153,12 +153,7 @@ impl Model {
                     queue.reserved = queue.reserved.max(*up_to);
                 }
                 Op::Producer { queue, producer, floor, stored, at_ms } => {
-                    let floor = *floor;
-                    let new = Producer { floor: floor.max(stored.unwrap_or(0)), stored: BTreeSet::new(), used_ms: 0 };
-                    let known = self.producers.entry((*queue, *producer)).or_insert(new);
-                    (known.floor, known.used_ms) = (known.floor.max(floor), known.used_ms.max(*at_ms));
-                    known.stored.extend(stored);
-                    known.stored = known.stored.split_off(&known.floor);
+                    self.numbered(*queue, *producer, *floor, *stored, *at_ms);
                 }
                 Op::TxOps(_)
                 | Op::TxDrop { .. }
@@ -169,6 +164,17 @@ impl Model {
                 | Op::Forget { .. } => self.transaction(op, pieces),
             }
         }
+    }
+
+    fn numbered(&mut self, queue: QueueId, producer: ProducerId, floor: u64, stored: Option<u64>, at_ms: u64) {
+        if stored.is_some() && !self.producers.contains_key(&(queue, producer)) {
+            return;
+        }
+        let new = Producer { floor, stored: BTreeSet::new(), used_ms: 0 };
+        let known = self.producers.entry((queue, producer)).or_insert(new);
+        (known.floor, known.used_ms) = (known.floor.max(floor), known.used_ms.max(at_ms));
+        known.stored.extend(stored);
+        known.stored = known.stored.split_off(&known.floor);
     }
 
     /// What a start after a crash leaves of it; exact marks are all young.

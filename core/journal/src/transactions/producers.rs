@@ -22,9 +22,11 @@ impl Producers {
     /// A producer is used, and perhaps a message of it is stored.
     pub(crate) fn take(&mut self, key: Key, floor: u64, stored: Option<u64>, at_ms: u64, remember: &Remember) {
         if self.producers.get(&key).is_none() {
-            // One that is not known may have been forgotten: nothing is said of its numbers below.
-            let first = floor.max(stored.unwrap_or(0));
-            self.producers.insert(key, Session { floor: first, ..Session::default() });
+            if stored.is_some() {
+                // It may have been forgotten, and with it any of its numbers.
+                return;
+            }
+            self.producers.insert(key, Session { floor, ..Session::default() });
         }
         let producer = self.producers.get_mut(&key).expect("it was just looked for");
         self.idle.remove(&(producer.used_ms, key));

@@ -3,9 +3,10 @@
 use super::{Got, Q, Rig};
 use bytes::Bytes;
 use packhorse_model::{
-    Content, ContentFormat, Head, HeadFlags, LargeId, Purpose, QueueId, Resident, Resolution, ShardId, TxnId, Xid,
+    Content, ContentFormat, Head, HeadFlags, LargeId, Numbered, Purpose, QueueId, Resident, Resolution, ShardId, TxnId,
+    Xid,
 };
-use packhorse_queue::{Gathered, Input};
+use packhorse_queue::{Answer, Gathered, Input, Known};
 use packhorse_store::{Body, Commit, Decide, Figures, Numbers, Op, Prepare, Recovered, Stored, TxOps, TxnOp, TxnPart};
 use std::collections::BTreeMap;
 
@@ -49,6 +50,10 @@ impl Rig {
 
     /// A transaction sends these bytes.
     pub(crate) fn stage(&mut self, id: TxnId, bytes: &[u8], priority: u8, persistent: bool) {
+        self.stage_as(id, bytes, priority, persistent, None);
+    }
+
+    fn stage_as(&mut self, id: TxnId, bytes: &[u8], priority: u8, persistent: bool, numbered: Option<&Numbered>) {
         let head = self.head(priority, persistent);
         let side = self.side(id);
         let piece = side.next_piece;
@@ -60,8 +65,46 @@ impl Rig {
             side.volatile_pieces.push(piece);
         }
         let content = Content::Body(Resident { buffer: piece, offset: 0, length: bytes.len() as u32 });
-        self.handle(Q, Input::StageEnqueue { txn: id, head, content });
+        self.handle(Q, Input::StageEnqueue { txn: id, head, content, numbered });
         self.run_effects(Q);
+    }
+
+    /// What is known of a number.
+    pub(crate) fn look(&mut self, numbered: Numbered, txn: Option<TxnId>) -> Known {
+        match self.handle(Q, Input::Look { numbered, txn }) {
+            Answer::Known(known) => known,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A producer sends a message under its number, which the message is.
+    pub(crate) fn send_numbered(&mut self, numbered: Numbered, persistent: bool) -> Known {
+        let known = self.look(numbered, None);
+        if known == Known::New {
+            self.send(Q, numbered.number, 4, persistent);
+            self.handle(Q, Input::Number { numbered, persistent });
+        }
+        known
+    }
+
+    /// The same in a transaction, which is not committed if it is not known what to do.
+    pub(crate) fn stage_numbered(&mut self, id: TxnId, numbered: Numbered, persistent: bool) -> Known {
+        let known = self.look(numbered, Some(id));
+        let text = numbered.number.to_string();
+        match known {
+            Known::New => {
+                self.stage_as(id, text.as_bytes(), 4, persistent, Some(&numbered));
+                return known;
+            }
+            Known::Stored => {
+                let (producer, bytes) = (numbered.producer, text.len() as u64);
+                self.handle(Q, Input::StageDuplicate { txn: id, producer, bytes });
+            }
+            Known::Lost | Known::Undecided(_) => drop(self.handle(Q, Input::StageRefused { txn: id })),
+        }
+        self.side(id).figures.adds += 1;
+        self.run_effects(Q);
+        known
     }
 
     /// A transaction sends a number.
@@ -75,7 +118,7 @@ impl Rig {
         let head = self.head(4, persistent);
         self.side(id).figures.adds += 1;
         let content = Content::Large { id: file, length: length as u64 };
-        self.handle(Q, Input::StageEnqueue { txn: id, head, content });
+        self.handle(Q, Input::StageEnqueue { txn: id, head, content, numbered: None });
         self.run_effects(Q);
         file
     }
@@ -218,6 +261,7 @@ impl Rig {
         let gathered = self.gathered(id, Purpose::Prepare);
         let part = self.record(gathered);
         let figures = self.side(id).figures;
+        let figures = Figures { adds: figures.adds - part.duplicates.adds, ..figures };
         self.batch.push(Op::Prepare(Box::new(Prepare {
             txn: id,
             xid: xid(id),

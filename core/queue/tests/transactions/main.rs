@@ -2,6 +2,7 @@
 
 mod ahead;
 mod limits;
+mod producers;
 mod random;
 #[expect(dead_code, reason = "other tests use the rest of it")]
 #[path = "../rig/mod.rs"]

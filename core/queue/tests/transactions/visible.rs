@@ -150,7 +150,7 @@ fn what_is_not_persistent_has_no_operation_and_goes_with_the_process() {
         .iter()
         .filter_map(|op| match op {
             packhorse_store::TxnOp::Enqueue { index, .. } => Some(*index),
-            packhorse_store::TxnOp::Acknowledge { .. } => None,
+            _ => None,
         })
         .collect();
     assert_eq!((indexes, gathered.part.ops.len()), (vec![1], 2), "those that survive, with their indexes");

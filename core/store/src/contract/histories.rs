@@ -51,7 +51,7 @@ impl State {
         self.next = QUEUES.map(|ids| ids.map(|id| found.queues.get(&id).map_or(0, |q| q.2)));
         let held = found.parts.iter().flat_map(|((_, queue), part)| {
             part.iter().filter_map(|work| match work {
-                RecoveredWork::Enqueue { .. } => None,
+                RecoveredWork::Enqueue { .. } | RecoveredWork::Number { .. } => None,
                 RecoveredWork::Acknowledge { sequence, .. } => Some((*queue, *sequence)),
             })
         });
@@ -72,7 +72,7 @@ struct Said {
 /// Random batches over two shards with crashes and stops between; after each start the store is compared with the fold of
 /// what survived.
 pub fn any_history_folds_to_the_same_facts<S: StoreUnderTest>(make: Make<'_, S>) {
-    let mut met = [0usize; 7];
+    let mut met = [0usize; 8];
     for seed in 0..24 {
         history(make, seed, &mut met);
     }
@@ -80,7 +80,7 @@ pub fn any_history_folds_to_the_same_facts<S: StoreUnderTest>(make: Make<'_, S>)
 }
 
 /// Counts what a start tells of transactions and producers.
-fn meet(found: &Found, met: &mut [usize; 7]) {
+fn meet(found: &Found, met: &mut [usize; 8]) {
     let branches = found.branches.values();
     let doubt = branches.clone().filter(|b| b.decided.is_none());
     let (over, parts) = (branches.clone().filter(|b| b.decided.is_some()).count(), |b: &RecoveredBranch| b.parts.len());
@@ -88,11 +88,13 @@ fn meet(found: &Found, met: &mut [usize; 7]) {
     let both = doubt.filter(|b| b.parts.iter().any(|(queue, _)| QUEUES[1].contains(queue)) && parts(b) > 1).count();
     let volatile = branches.filter(|b| b.volatile > 0).count();
     let runs = found.producers.values().filter(|producer| producer.runs.len() > 1).count();
-    let counts = [over, lost, both, volatile, found.completed.len(), found.sessions.len(), runs];
+    let work = found.parts.values().flatten();
+    let staged = work.filter(|work| matches!(work, RecoveredWork::Number { .. })).count();
+    let counts = [over, lost, both, volatile, found.completed.len(), found.sessions.len(), runs, staged];
     met.iter_mut().zip(counts).for_each(|(met, count)| *met += count);
 }
 
-fn history<S: StoreUnderTest>(make: Make<'_, S>, seed: u64, met: &mut [usize; 7]) {
+fn history<S: StoreUnderTest>(make: Make<'_, S>, seed: u64, met: &mut [usize; 8]) {
     let mut dice = Dice(seed);
     let mut store = make(SHARDS);
     recover(&mut store, SHARDS);

@@ -12,7 +12,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use packhorse_model::{Content, EntryKey, Head, LargeId, QueueId, Sequence, ShardId, TxnId, Xid};
+use packhorse_model::{Content, EntryKey, Head, LargeId, ProducerId, QueueId, Sequence, ShardId, TxnId, Xid};
 
 /// An operation of a transaction, as the rules write them.
 #[derive(Clone, Debug)]
@@ -23,10 +23,12 @@ pub(super) enum Do {
     Large(u32, LargeId, u64),
     /// A remove of this entry, and what its deliveries and attempts are when it comes back.
     Remove(Sequence, u32, u32),
+    /// What is added has this number of this producer; its floor.
+    Number(ProducerId, u64, u64),
 }
 
 /// Adds a message of the usual priority.
-fn add(index: u32, body: &[u8]) -> Do {
+pub(super) fn add(index: u32, body: &[u8]) -> Do {
     Do::Add(index, 4, body.to_vec())
 }
 
@@ -39,14 +41,19 @@ pub(super) fn xid(n: u64) -> Xid {
     Xid::new(7, &n.to_be_bytes(), b"branch").expect("the test's names are valid")
 }
 
-fn txn(number: u64) -> TxnId {
+pub(super) fn txn(number: u64) -> TxnId {
     TxnId { run: 1, number, home: ShardId(0) }
 }
 
 /// What went ahead of a part, if it was all of it in one record.
 pub(super) fn ahead(work: &[Do]) -> Ahead {
     let bytes = work.iter().map(|work| if let Do::Add(_, _, body) = work { body.len() as u64 } else { 0 });
-    Ahead { records: 1, ops: work.len() as u64, bytes: bytes.sum() }
+    Ahead { records: 1, ops: messages(work), bytes: bytes.sum() }
+}
+
+/// How many of them add or remove a message.
+pub(super) fn messages(work: &[Do]) -> u64 {
+    work.iter().filter(|work| !matches!(work, Do::Number(..))).count() as u64
 }
 
 pub(super) fn figures(work: &[Do]) -> Figures {
@@ -58,13 +65,14 @@ pub(super) fn figures(work: &[Do]) -> Figures {
             }
             Do::Large(_, _, length) => (figures.adds, figures.bytes) = (figures.adds + 1, figures.bytes + length),
             Do::Remove(..) => figures.removes += 1,
+            Do::Number(..) => {}
         }
     }
     figures
 }
 
 /// As a start tells it.
-fn told(work: &[Do]) -> Vec<RecoveredWork> {
+pub(super) fn told(work: &[Do]) -> Vec<RecoveredWork> {
     let one = |work: &Do| match work {
         Do::Add(index, priority, body) => {
             let content = super::not_in_memory(body.len());
@@ -76,6 +84,9 @@ fn told(work: &[Do]) -> Vec<RecoveredWork> {
         }
         Do::Remove(sequence, deliveries, attempts) => {
             RecoveredWork::Acknowledge { sequence: *sequence, deliveries: *deliveries, attempts: *attempts }
+        }
+        Do::Number(producer, number, floor) => {
+            RecoveredWork::Number { producer: *producer, number: *number, floor: *floor }
         }
     };
     work.iter().map(one).collect()
@@ -92,12 +103,12 @@ pub(super) struct Part {
 }
 
 /// A part of which nothing went ahead.
-fn part(work: &[Do]) -> Part {
+pub(super) fn part(work: &[Do]) -> Part {
     Part { work: work.to_vec(), figures: figures(work), ..Part::default() }
 }
 
 /// The same, and its adds have so many numbers, from here on.
-fn numbered(work: &[Do], first: Sequence, count: u32) -> Part {
+pub(super) fn numbered(work: &[Do], first: Sequence, count: u32) -> Part {
     Part { numbers: Some(Numbers { first, count }), ..part(work) }
 }
 
@@ -120,12 +131,15 @@ impl Build {
             Do::Remove(sequence, deliveries, attempts) => {
                 TxnOp::Acknowledge { sequence: *sequence, deliveries: *deliveries, attempts: *attempts }
             }
+            Do::Number(producer, number, floor) => {
+                TxnOp::Number { producer: *producer, number: *number, floor: *floor }
+            }
         };
         work.iter().map(one).collect()
     }
 
     fn txn_part(&mut self, part: &Part) -> TxnPart {
-        TxnPart { ops: self.txn_ops(&part.work), pieces: Vec::new(), ahead: part.ahead, numbers: part.numbers }
+        TxnPart { ops: self.txn_ops(&part.work), ahead: part.ahead, numbers: part.numbers, ..TxnPart::default() }
     }
 
     pub(super) fn ahead(mut self, txn: TxnId, queue: QueueId, record: u32, work: &[Do]) -> Build {
@@ -166,15 +180,15 @@ pub(super) fn unnamed(at_ms: u64) -> Commit {
     Commit { txn: txn(0), parts: Vec::new(), token: None, xid: None, at_ms }
 }
 
-fn from(first: Sequence, count: u32) -> Numbers {
+pub(super) fn from(first: Sequence, count: u32) -> Numbers {
     Numbers { first, count }
 }
 
-fn force(number: u64, queue: QueueId) -> Heuristic {
+pub(super) fn force(number: u64, queue: QueueId) -> Heuristic {
     operator(number, HeuristicOutcome::PartRolledBack(queue), &[])
 }
 
-fn operator(number: u64, outcome: HeuristicOutcome, numbers: &[(QueueId, Numbers)]) -> Heuristic {
+pub(super) fn operator(number: u64, outcome: HeuristicOutcome, numbers: &[(QueueId, Numbers)]) -> Heuristic {
     let (who, reason) = (String::from("joe"), String::from("stuck: \u{20ac}"));
     let commit = !numbers.is_empty() || outcome == HeuristicOutcome::Committed;
     Heuristic { xid: xid(number), outcome, commit, numbers: numbers.to_vec(), who, reason, wall_ms: -3, at_ms: 2_000 }

@@ -12,13 +12,14 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use packhorse_model::{EntryKey, Head, LargeId, QueueId, Sequence, TxnId, Xid};
+use packhorse_model::{EntryKey, Head, LargeId, ProducerId, QueueId, Sequence, TxnId, Xid};
 
 /// One operation, with its content.
 #[derive(Clone, Debug)]
 enum Work {
     Enqueue { index: u32, head: Head, content: Stuff },
     Acknowledge { sequence: Sequence, deliveries: u32, attempts: u32 },
+    Number { producer: ProducerId, number: u64, floor: u64 },
 }
 
 /// What of a part went ahead.
@@ -103,7 +104,7 @@ impl Image {
     pub(super) fn commit(&mut self, commit: &Commit, pieces: &[Bytes]) {
         for (queue, part) in &commit.parts {
             if let Some(work) = self.whole(commit.txn, *queue, part, pieces) {
-                self.happen(*queue, work, part.numbers);
+                self.happen(*queue, work, part.numbers, commit.at_ms);
             }
         }
         self.give_up(commit.txn);
@@ -122,7 +123,7 @@ impl Image {
         for (queue, part, figures) in &prepare.parts {
             let Some(work) = self.whole(prepare.txn, *queue, part, pieces) else { continue };
             let all = figures.adds + figures.removes;
-            volatile += all.checked_sub(work.len() as u64).expect("a part's figures count all of its operations");
+            volatile += all.checked_sub(messages(&work)).expect("a part's figures count all of its operations");
             for work in &work {
                 if let Work::Acknowledge { sequence, .. } = *work
                     && let Some(entry) = self.entry(&EntryKey { queue: *queue, sequence })
@@ -144,7 +145,7 @@ impl Image {
     pub(super) fn decide(&mut self, decide: &Decide) {
         let branch = self.branches.branches.remove(&decide.xid).expect("what is decided was prepared");
         assert!(branch.decided.is_none(), "a branch is decided once");
-        self.end(branch.parts, decide.commit, &decide.numbers);
+        self.end(branch.parts, decide.commit, &decide.numbers, decide.at_ms);
         self.remembered.complete(&decide.xid, decide.commit, decide.at_ms);
     }
 
@@ -160,7 +161,7 @@ impl Image {
             branch.decided = Some(Box::new(heuristic.clone()));
             core::mem::take(&mut branch.parts)
         };
-        self.end(parts, heuristic.commit, &heuristic.numbers);
+        self.end(parts, heuristic.commit, &heuristic.numbers, heuristic.at_ms);
     }
 
     pub(super) fn forget(&mut self, xid: &Xid) {
@@ -177,7 +178,7 @@ impl Image {
             return None;
         }
         let Ahead { records, bytes, work: mut whole } = self.branches.ahead.remove(&(txn, queue)).unwrap_or_default();
-        let found = crate::Ahead { records, ops: whole.len() as u64, bytes };
+        let found = crate::Ahead { records, ops: messages(&whole), bytes };
         assert_eq!(found, part.ahead, "what went ahead of {txn}'s record in queue {queue} is all there");
         whole.extend(self.work(&part.ops, pieces).0);
         Some(whole)
@@ -196,24 +197,25 @@ impl Image {
             TxnOp::Acknowledge { sequence, deliveries, attempts } => {
                 Work::Acknowledge { sequence, deliveries, attempts }
             }
+            TxnOp::Number { producer, number, floor } => Work::Number { producer, number, floor },
         });
         (work.collect(), bytes)
     }
 
     /// Parts of a branch come to their end.
-    fn end(&mut self, parts: BTreeMap<QueueId, Vec<Work>>, commit: bool, numbers: &[(QueueId, Numbers)]) {
+    fn end(&mut self, parts: BTreeMap<QueueId, Vec<Work>>, commit: bool, numbers: &[(QueueId, Numbers)], at_ms: u64) {
         for (queue, work) in parts {
             if commit {
                 let numbers = numbers.iter().find(|(q, _)| *q == queue).map(|(_, numbers)| *numbers);
-                self.happen(queue, work, numbers);
+                self.happen(queue, work, numbers, at_ms);
             } else {
                 self.undo(queue, work);
             }
         }
     }
 
-    /// Adds get their numbers, removes are acknowledged.
-    fn happen(&mut self, queue: QueueId, work: Vec<Work>, numbers: Option<Numbers>) {
+    /// Adds get their numbers, removes are acknowledged, and what producers call what is added counts.
+    fn happen(&mut self, queue: QueueId, work: Vec<Work>, numbers: Option<Numbers>, at_ms: u64) {
         for work in work {
             match work {
                 Work::Enqueue { index, head, content } => {
@@ -225,6 +227,10 @@ impl Image {
                     if let Some(entry) = self.queues.get_mut(&queue).and_then(|q| q.entries.remove(&sequence)) {
                         self.drop_content(&entry.content);
                     }
+                }
+                Work::Number { producer, number, floor } => {
+                    self.producers.expire(at_ms);
+                    self.producers.take((queue, producer), floor, Some(number), at_ms);
                 }
             }
         }
@@ -240,6 +246,7 @@ impl Image {
                         (e.deliveries, e.attempts, e.held) = (deliveries, attempts, false);
                     }
                 }
+                Work::Number { .. } => {}
             }
         }
     }
@@ -252,7 +259,7 @@ impl Image {
                 let entries = self.queues.get(queue).map(|q| &q.entries);
                 let before = work.len();
                 work.retain(|work| match work {
-                    Work::Enqueue { .. } => true,
+                    Work::Enqueue { .. } | Work::Number { .. } => true,
                     Work::Acknowledge { sequence, .. } => entries.is_some_and(|e| e.contains_key(sequence)),
                 });
                 branch.volatile += (before - work.len()) as u64;
@@ -274,6 +281,9 @@ impl Branches {
                     }
                     Work::Acknowledge { sequence, deliveries, attempts } => {
                         RecoveredWork::Acknowledge { sequence: *sequence, deliveries: *deliveries, attempts: *attempts }
+                    }
+                    Work::Number { producer, number, floor } => {
+                        RecoveredWork::Number { producer: *producer, number: *number, floor: *floor }
                     }
                 };
                 Recovered::BranchOp(Box::new(RecoveredOp { txn, queue, op }))
@@ -304,9 +314,14 @@ impl Branches {
         let work = self.branches.values().flat_map(|b| b.parts.values().flatten());
         work.filter_map(|work| match work {
             Work::Enqueue { content: Stuff::Large { id, .. }, .. } => Some(*id),
-            Work::Enqueue { .. } | Work::Acknowledge { .. } => None,
+            Work::Enqueue { .. } | Work::Acknowledge { .. } | Work::Number { .. } => None,
         })
     }
+}
+
+/// How many of them add or remove a message.
+fn messages(work: &[Work]) -> u64 {
+    work.iter().filter(|work| !matches!(work, Work::Number { .. })).count() as u64
 }
 
 fn figures(work: &[Work]) -> Figures {
@@ -318,6 +333,7 @@ fn figures(work: &[Work]) -> Figures {
                 figures.bytes += content.recovered().length();
             }
             Work::Acknowledge { .. } => figures.removes += 1,
+            Work::Number { .. } => {}
         }
     }
     figures

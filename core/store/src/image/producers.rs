@@ -33,9 +33,11 @@ impl Producers {
 
     /// See [`crate::Op::Producer`].
     pub(super) fn take(&mut self, key: Key, floor: u64, stored: Option<u64>, at_ms: u64) {
-        // Of one that is not known, lower numbers may have been stored and forgotten.
-        let first = floor.max(stored.unwrap_or(0));
-        let new = Producer { floor: first, stored: BTreeSet::new(), used_ms: at_ms };
+        if stored.is_some() && !self.known.contains_key(&key) {
+            // Other numbers, higher ones too, may have been stored and forgotten.
+            return;
+        }
+        let new = Producer { floor, stored: BTreeSet::new(), used_ms: at_ms };
         let producer = self.known.entry(key).or_insert(new);
         self.by_use.remove(&(producer.used_ms, key));
         producer.used_ms = producer.used_ms.max(at_ms);

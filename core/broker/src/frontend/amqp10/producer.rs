@@ -73,23 +73,17 @@ impl Connection {
     #[cold]
     fn number_of(&mut self, queues: &mut Queues, transfer: &TransferEvent<'_>, epoch: Option<u64>) -> Option<Numbered> {
         let token = transfer.token;
-        let Some(Kind::Producer(producer)) = self.link(token).map(|link| &link.kind) else { return None };
-        let (id, next) = *producer.numbers.as_deref()?;
+        let Some(Kind::Producer(producer)) = self.link_mut(token).map(|link| &mut link.kind) else { return None };
+        let (id, next) = producer.numbers.as_deref_mut()?;
         let Some(Tag { number, lowest }) = Tag::read(transfer.tag) else {
             let why = "delivery-tags of a producer that numbers its messages are its number and its lowest that is not confirmed, 8 bytes each";
             self.fail_link(queues, token, &Refused::new("amqp:invalid-field", why));
+            epoch.into_iter().for_each(|epoch| self.fail_txn(queues, epoch));
             return None;
         };
-        if epoch.is_some() {
-            let why = "numbers of messages in transactions are not kept yet: send on a link without packhorse:producer";
-            let why = Refused::new("amqp:not-implemented", why);
-            self.refuse_delivery(queues, token, transfer.delivery_id, transfer.settled, epoch, &why);
-            if !transfer.last {
-                self.drop_rest(token, transfer);
-            }
-            return None;
-        }
-        Some(Numbered { producer: id, number, lowest, fresh: number >= next })
+        let fresh = number >= *next;
+        *next = (*next).max(number.saturating_add(1));
+        Some(Numbered { producer: *id, number, lowest, fresh })
     }
 
     /// One frame of a delivery of several.
@@ -262,7 +256,7 @@ impl Connection {
             producer.behind.push_back(Behind { delivery, settled, head, payload, unsynced, epoch, numbered });
             self.pace(token);
         } else if let Some(epoch) = epoch {
-            self.post(queues, token, Posting { delivery, settled, epoch }, head, payload);
+            self.post(queues, token, Posting { delivery, settled, epoch, numbered }, head, payload);
         } else if let Some(numbered) = numbered {
             let (queue, payload) = (producer.queue, payload.into_owned());
             let message = NumberedEnqueue { from: me, delivery, settled, head, payload, numbered };
@@ -281,8 +275,8 @@ impl Connection {
             producer.behind_bytes -= bytes_in_memory(&behind.payload);
             match behind.epoch {
                 Some(epoch) => {
-                    let Behind { delivery, settled, head, payload, .. } = behind;
-                    posted.push((Posting { delivery, settled, epoch }, head, payload));
+                    let Behind { delivery, settled, head, payload, numbered, .. } = behind;
+                    posted.push((Posting { delivery, settled, epoch, numbered }, head, payload));
                 }
                 None => queues.enqueue_behind(producer.queue, me, behind),
             }

@@ -20,7 +20,7 @@ use crate::queues::Queues;
 use bytes::Bytes;
 use packhorse_amqp10::codec::{DeliveryState, Error, Map, Outcome, Rejected, SenderSettleMode, TransactionalState};
 use packhorse_amqp10::engine::{DeliveryOutcome, TransferEvent};
-use packhorse_model::{Head, LargeId};
+use packhorse_model::{Head, LargeId, Numbered};
 use packhorse_store::LargeOp;
 use packhorse_txn::{Cause, Input};
 use std::collections::VecDeque;
@@ -31,6 +31,7 @@ pub(super) struct Posting {
     pub(super) delivery: u32,
     pub(super) settled: bool,
     pub(super) epoch: u64,
+    pub(super) numbered: Option<Numbered>,
 }
 
 impl Connection {
@@ -80,7 +81,7 @@ impl Connection {
         &mut self,
         queues: &mut Queues,
         token: u64,
-        Posting { delivery, settled, epoch }: Posting,
+        Posting { delivery, settled, epoch, numbered }: Posting,
         head: Head,
         payload: Payload<'_>,
     ) {
@@ -91,7 +92,8 @@ impl Connection {
                 open.worked = true;
                 let (txn, control) = (open.txn, open.control);
                 let control = self.control(control);
-                queues.stage_enqueue(queue, txn, control, head, payload).map_err(|why| no_work(&why))
+                let numbered = numbered.map(Box::new);
+                queues.stage_enqueue(queue, txn, control, head, payload, numbered).map_err(|why| no_work(&why))
             }
             None => {
                 queues.discard(&payload);

@@ -338,6 +338,15 @@ impl Client {
         self.put_out(link, Out { token: 0, settled, format: 0, bytes, txn, tag, sent: 0, begun: false })
     }
 
+    /// The same with a number.
+    pub(crate) fn send_numbered_in(&mut self, txn: &[u8], link: usize, bytes: Vec<u8>, number: u64) -> u64 {
+        let tag = [number.to_be_bytes(), 0u64.to_be_bytes()].concat();
+        self.put_out(
+            link,
+            Out { token: 0, settled: false, format: 0, bytes, txn: txn.into(), tag, sent: 0, begun: false },
+        )
+    }
+
     fn put_out(&mut self, link: usize, out: Out) -> u64 {
         let diary = &mut self.links[link];
         let token = diary.next_token;

@@ -75,6 +75,10 @@ impl History {
             };
             ops.push(TxnOp::Enqueue { index: part.adds, head: self.head(), content });
             part.adds += 1;
+            if self.below(3) == 0 {
+                let (producer, number) = (ProducerId([self.below(2) as u8; 16]), self.below(50));
+                ops.push(TxnOp::Number { producer, number, floor: self.below(9) });
+            }
         }
         ops
     }
@@ -85,7 +89,7 @@ impl History {
         let (before, record) = (batch.content_bytes(), part.ahead.records);
         let ops = self.some_ops(batch, queue, part);
         part.ahead.records += 1;
-        part.ahead.ops += ops.len() as u64;
+        part.ahead.ops += ops.iter().filter(|op| op.counts()).count() as u64;
         part.ahead.bytes += (batch.content_bytes() - before) as u64;
         batch.push(Op::TxOps(Box::new(TxOps { txn, queue, record, ops })));
     }
@@ -153,7 +157,10 @@ impl History {
 
     pub(super) fn numbered(&mut self, batch: &mut Batch) {
         let (queue, producer) = (self.some_queue(), ProducerId([self.below(4) as u8; 16]));
-        let (floor, stored) = (self.below(20), (self.below(4) > 0).then(|| self.below(40)));
+        if self.below(4) > 0 {
+            batch.push(Op::Producer { queue, producer, floor: self.below(20), stored: None, at_ms: self.at_ms() });
+        }
+        let (floor, stored) = (self.below(20), Some(self.below(40)));
         batch.push(Op::Producer { queue, producer, floor, stored, at_ms: self.at_ms() });
     }
 

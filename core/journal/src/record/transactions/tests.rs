@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::record::{Encoded, Record, Records};
-use packhorse_model::{ContentFormat, HeadFlags};
+use packhorse_model::{ContentFormat, HeadFlags, ProducerId};
 use packhorse_store::{Batch, Commit, Prepare, TxOps};
 
 const Q: QueueId = QueueId(0x0102_0304_0506_0708);
@@ -44,7 +44,8 @@ fn all() -> Batch {
     };
     let remove = TxnOp::Acknowledge { sequence: u64::MAX, deliveries: 1, attempts: u32::MAX };
     let large = TxnOp::Enqueue { index: 9, head, content: Stored::Large { id: LargeId(77), length: 1 << 50 } };
-    let ops = vec![add(&mut batch, 0, b"first"), remove, add(&mut batch, 1, b"second"), large];
+    let number = TxnOp::Number { producer: ProducerId([5; 16]), number: u64::MAX, floor: 3 };
+    let ops = vec![add(&mut batch, 0, b"first"), number, remove, add(&mut batch, 1, b"second"), large];
     batch.push(Op::TxOps(Box::new(TxOps { txn: txn(), queue: Q, record: 3, ops })));
     batch.push(Op::TxDrop { txn: txn(), queue: Q });
     let full = TxnPart {
@@ -99,6 +100,7 @@ fn ops(works: &[Work<Where>], content: &[u8]) -> String {
             format!("add {index} {}", body(content))
         }
         Work::Remove { sequence, deliveries, attempts } => format!("remove {sequence} {deliveries} {attempts}"),
+        Work::Number { producer, number, floor } => format!("number {number} {floor} of {}", producer.0[0]),
     });
     each.collect::<Vec<_>>().join(", ")
 }
@@ -123,9 +125,9 @@ fn each_operation_of_a_transaction_comes_back_as_it_was() {
         match (&**record, op) {
             (Transactional::TxOps(found), Op::TxOps(told)) => {
                 assert_eq!((found.txn, found.queue, found.record), (told.txn, told.queue, told.record));
-                let expected =
-                    format!("add 0 \"first\", {}, add 1 \"second\", add 9 file 77 {}", removes(u64::MAX), 1u64 << 50);
-                assert_eq!(ops(&found.works, &content), expected);
+                let expected = format!("{}, add 1 \"second\", add 9 file 77 {}", removes(u64::MAX), 1u64 << 50);
+                let first = format!("add 0 \"first\", number {} 3 of 5", u64::MAX);
+                assert_eq!(ops(&found.works, &content), format!("{first}, {expected}"));
             }
             (Transactional::TxDrop { txn, queue }, Op::TxDrop { txn: told, queue: of }) => {
                 assert_eq!((txn, queue), (told, of));
@@ -225,7 +227,7 @@ fn what_cannot_be_is_refused() {
     let mut bad = none.clone();
     bad[18] = 1;
     assert!(refused(code::TX_OPS, &bad));
-    assert!(refused(code::TX_OPS, &[&ahead[..], &1u32.to_le_bytes(), &[4; 60]].concat()));
+    assert!(refused(code::TX_OPS, &[&ahead[..], &1u32.to_le_bytes(), &[9; 60]].concat()));
     let mut commit = Vec::new();
     put_txn(&mut commit, txn());
     put_u64(&mut commit, 1);

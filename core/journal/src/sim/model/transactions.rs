@@ -2,7 +2,7 @@
 
 use super::{Entry, Model, Stuff, same, stuff};
 use bytes::Bytes;
-use packhorse_model::{ClientSession, EntryKey, Head, QueueId, Sequence, TxnId, Xid};
+use packhorse_model::{ClientSession, EntryKey, Head, ProducerId, QueueId, Sequence, TxnId, Xid};
 use packhorse_store::{
     Figures, Heuristic, HeuristicOutcome, LostPart, Numbers, Op, Recovered, RecoveredBranch, RecoveredWork, TxnOp,
     TxnPart,
@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) enum Work {
     Add(u32, Head, Stuff),
     Remove(Sequence, u32, u32),
+    Number(ProducerId, u64, u64),
 }
 
 /// A branch in doubt or decided by an operator.
@@ -57,6 +58,7 @@ fn works(ops: &[TxnOp], pieces: &[Bytes]) -> Vec<Work> {
     let works = ops.iter().map(|op| match *op {
         TxnOp::Enqueue { index, head, content } => Work::Add(index, head, stuff(content, pieces)),
         TxnOp::Acknowledge { sequence, deliveries, attempts } => Work::Remove(sequence, deliveries, attempts),
+        TxnOp::Number { producer, number, floor } => Work::Number(producer, number, floor),
     });
     works.collect()
 }
@@ -74,7 +76,7 @@ impl Model {
             Op::Commit(commit) => {
                 for (queue, part) in &commit.parts {
                     let works = self.whole(commit.txn, *queue, part, pieces);
-                    self.happen(*queue, works, part.numbers);
+                    self.happen(*queue, works, part.numbers, commit.at_ms);
                 }
                 self.transactions.ahead.retain(|(txn, _), _| *txn != commit.txn);
                 if let Some(xid) = &commit.xid {
@@ -91,7 +93,7 @@ impl Model {
                 let (mut parts, mut volatile) = (BTreeMap::new(), 0);
                 for (queue, part, figures) in &prepare.parts {
                     let works = self.whole(prepare.txn, *queue, part, pieces);
-                    volatile += figures.adds + figures.removes - works.len() as u64;
+                    volatile += figures.adds + figures.removes - messages(&works);
                     for work in &works {
                         if let Work::Remove(sequence, ..) = *work
                             && let Some(entry) = self.entries.get_mut(&EntryKey { queue: *queue, sequence })
@@ -109,7 +111,7 @@ impl Model {
             Op::Decide(decide) => {
                 let branch =
                     self.transactions.branches.remove(&decide.xid).expect("the workload decides what is there");
-                self.end(branch.parts, decide.commit, &decide.numbers);
+                self.end(branch.parts, decide.commit, &decide.numbers, decide.at_ms);
                 self.transactions.complete(&decide.xid, decide.commit, decide.at_ms);
             }
             Op::Heuristic(heuristic) => {
@@ -123,7 +125,7 @@ impl Model {
                     branch.decided = Some((**heuristic).clone());
                     std::mem::take(&mut branch.parts)
                 };
-                self.end(parts, heuristic.commit, &heuristic.numbers);
+                self.end(parts, heuristic.commit, &heuristic.numbers, heuristic.at_ms);
             }
             Op::Forget { xid } => {
                 self.transactions.branches.remove(xid);
@@ -135,12 +137,12 @@ impl Model {
 
     fn whole(&mut self, txn: TxnId, queue: QueueId, part: &TxnPart, pieces: &[Bytes]) -> Vec<Work> {
         let (records, mut whole) = self.transactions.ahead.remove(&(txn, queue)).unwrap_or_default();
-        assert_eq!((records, whole.len() as u64), (part.ahead.records, part.ahead.ops), "the workload counts");
+        assert_eq!((records, messages(&whole)), (part.ahead.records, part.ahead.ops), "the workload counts");
         whole.extend(works(&part.ops, pieces));
         whole
     }
 
-    fn happen(&mut self, queue: QueueId, works: Vec<Work>, numbers: Option<Numbers>) {
+    fn happen(&mut self, queue: QueueId, works: Vec<Work>, numbers: Option<Numbers>, at_ms: u64) {
         for work in works {
             match work {
                 Work::Add(index, head, content) => {
@@ -150,15 +152,16 @@ impl Model {
                     assert!(before.is_none(), "the workload draws each number once");
                 }
                 Work::Remove(sequence, ..) => drop(self.entries.remove(&EntryKey { queue, sequence })),
+                Work::Number(producer, number, floor) => self.numbered(queue, producer, floor, Some(number), at_ms),
             }
         }
     }
 
-    fn end(&mut self, parts: BTreeMap<QueueId, Vec<Work>>, commit: bool, numbers: &[(QueueId, Numbers)]) {
+    fn end(&mut self, parts: BTreeMap<QueueId, Vec<Work>>, commit: bool, numbers: &[(QueueId, Numbers)], at_ms: u64) {
         for (queue, works) in parts {
             if commit {
                 let numbers = numbers.iter().find(|(id, _)| *id == queue).map(|(_, numbers)| *numbers);
-                self.happen(queue, works, numbers);
+                self.happen(queue, works, numbers, at_ms);
                 continue;
             }
             for work in works {
@@ -178,7 +181,7 @@ impl Model {
             for (queue, works) in &mut branch.parts {
                 let before = works.len();
                 works.retain(|work| match *work {
-                    Work::Add(..) => true,
+                    Work::Add(..) | Work::Number(..) => true,
                     Work::Remove(sequence, ..) => self.entries.contains_key(&EntryKey { queue: *queue, sequence }),
                 });
                 branch.volatile += (before - works.len()) as u64;
@@ -252,9 +255,17 @@ impl Work {
             (Work::Remove(n, d, a), RecoveredWork::Acknowledge { sequence, deliveries, attempts }) => {
                 (n, d, a) == (sequence, deliveries, attempts)
             }
+            (Work::Number(p, n, f), RecoveredWork::Number { producer, number, floor }) => {
+                (p, n, f) == (producer, number, floor)
+            }
             _ => false,
         }
     }
+}
+
+/// How many of them add or remove a message.
+pub(crate) fn messages(works: &[Work]) -> u64 {
+    works.iter().filter(|work| !matches!(work, Work::Number(..))).count() as u64
 }
 
 fn counted(works: &[Work]) -> Figures {
@@ -269,6 +280,7 @@ fn counted(works: &[Work]) -> Figures {
                 };
             }
             Work::Remove(..) => figures.removes += 1,
+            Work::Number(..) => {}
         }
     }
     figures

@@ -2,9 +2,9 @@
 
 use super::{Workload, create, enqueue, head, queue_of};
 use crate::sim::Player;
-use crate::sim::model::{Branch, Work};
+use crate::sim::model::{Branch, Work, messages};
 use bytes::Bytes;
-use packhorse_model::{BrokerId, ClientSession, LargeId, QueueId, Sequence, Token, TxnId, Xid};
+use packhorse_model::{BrokerId, ClientSession, LargeId, ProducerId, QueueId, Sequence, Token, TxnId, Xid};
 use packhorse_store::{
     Ahead, Batch, Commit, Decide, Figures, Heuristic, HeuristicOutcome, Numbers, Op, Prepare, Stored, TxOps, TxnOp,
     TxnPart,
@@ -75,7 +75,7 @@ fn free(player: &Player, queue: QueueId) -> Vec<Sequence> {
 fn removed(works: &[Work]) -> impl Iterator<Item = Sequence> + '_ {
     works.iter().filter_map(|work| match work {
         Work::Remove(sequence, ..) => Some(*sequence),
-        Work::Add(..) => None,
+        Work::Add(..) | Work::Number(..) => None,
     })
 }
 
@@ -83,7 +83,7 @@ fn removed(works: &[Work]) -> impl Iterator<Item = Sequence> + '_ {
 fn indexes(works: &[Work]) -> u32 {
     let indexes = works.iter().filter_map(|work| match work {
         Work::Add(index, ..) => Some(index + 1),
-        Work::Remove(..) => None,
+        Work::Remove(..) | Work::Number(..) => None,
     });
     indexes.max().unwrap_or(0)
 }
@@ -104,6 +104,10 @@ fn ops(player: &mut Player, batch: &mut Batch, queue: QueueId, first: u32, step:
         let body = if step.bytes < 2048 { batch.copy_body(&body) } else { batch.share_body(Bytes::from(body)) };
         let head = head([4, 4, 0, 200][player.below(4) as usize], true);
         ops.push(TxnOp::Enqueue { index: first + n, head, content: Stored::Body(body) });
+        if player.below(3) == 0 {
+            let producer = ProducerId([player.below(3) as u8; 16]);
+            ops.push(TxnOp::Number { producer, number: player.below(40), floor: player.below(10) });
+        }
     }
     let mut free = free(player, queue);
     for _ in 0..step.removes.min(free.len() as u64) {
@@ -142,13 +146,14 @@ fn parts(
             Work::Add(_, _, super::Stuff::Bytes(bytes)) => bytes.len() as u64,
             _ => 0,
         });
-        let (ops_ahead, bytes) = (before.len() as u64, bytes.sum());
+        let (ops_ahead, bytes) = (messages(&before), bytes.sum());
         let ops = if more.contains(&queue) { ops(player, batch, queue, indexes(&before), step) } else { Vec::new() };
         // Now and then there is a message that is not persistent.
         let added = ops.iter().filter(|op| matches!(op, TxnOp::Enqueue { .. })).count() as u32;
         let count = indexes(&before) + added + u32::from(player.below(4) == 0);
         let numbers = (commit && count > 0).then(|| numbers(player, queue, count));
-        let removes = removed(&before).count() + ops.len() - added as usize;
+        let acknowledges = ops.iter().filter(|op| matches!(op, TxnOp::Acknowledge { .. })).count();
+        let removes = removed(&before).count() + acknowledges;
         let figures = Figures { adds: u64::from(count), removes: removes as u64, bytes: 0 };
         let ahead = Ahead { records, ops: ops_ahead, bytes };
         told.push((queue, TxnPart { ops, ahead, numbers, ..TxnPart::default() }, figures));

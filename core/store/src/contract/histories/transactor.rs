@@ -2,8 +2,9 @@
 //!
 //! A record may name what another shard has written only when that is durable, as in a broker: so this keeps account of what is.
 
+use super::super::producers::producer;
 use super::super::remembered::session;
-use super::super::transactions::{Do, Part, ahead, figures, unnamed, xid};
+use super::super::transactions::{Do, Part, ahead, figures, messages, unnamed, xid};
 use super::super::{Build, Found};
 use super::{Dice, QUEUES, State};
 use crate::{Ahead, Commit, Figures, Heuristic, HeuristicOutcome, Numbers, Op, RecoveredWork};
@@ -108,6 +109,9 @@ fn stage(dice: &mut Dice, state: &mut State, shard: usize, queue: QueueId, share
             } else {
                 share.stored.push(share.adds - 1);
                 work.push(add);
+                if dice.below(3) == 0 {
+                    work.push(Do::Number(producer(dice.below(3)), dice.below(24), dice.below(8)));
+                }
             }
         } else {
             let own = shard_of(queue) == shard;
@@ -149,6 +153,7 @@ impl Transactor {
                             share.adds = index + 1;
                         }
                         RecoveredWork::Acknowledge { sequence, .. } => share.removes.push(*sequence),
+                        RecoveredWork::Number { .. } => {}
                     }
                 }
             }
@@ -211,7 +216,7 @@ fn write_ahead(dice: &mut Dice, state: &mut State, shard: usize, mut build: Buil
         let work = stage(dice, state, shard, queue, share);
         build = build.ahead(open.txn, queue, share.ahead.records, &work);
         share.ahead.records += 1;
-        share.ahead.ops += work.len() as u64;
+        share.ahead.ops += messages(&work);
         share.ahead.bytes += ahead(&work).bytes;
         open.unsettled.insert(shard);
     }
