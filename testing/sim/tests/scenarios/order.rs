@@ -2,7 +2,8 @@
 
 use crate::{FAILED, Q, decide, filled, numbers, worlds};
 use packhorse_client_core::Verdict;
-use packhorse_sim::{Got, Shape};
+use packhorse_client_core::transaction::flags;
+use packhorse_sim::{Branch, Control, Got, Receiver, Script, Sender, Shape};
 
 #[test]
 fn fs_53_returns_in_random_order_stand_in_the_order_of_numbers() {
@@ -188,9 +189,20 @@ fn fs_97_a_client_that_dies_on_its_oldest_message_loses_only_that_one() {
     });
 }
 
+/// Another queue takes and gives a message every 25 ms, which are two flushes, both of them slow ones.
+fn flows_meanwhile(script: &mut Script, sender: Sender, receiver: Receiver) {
+    for n in 0..40 {
+        script.send(sender, 1);
+        script.wait(25_000);
+        let got = script.got(receiver).to_vec();
+        assert_eq!(numbers(&got), (0..=n).collect::<Vec<_>>(), "the other queue delivers meanwhile");
+        script.decide(receiver, got[n as usize].delivery, Verdict::Accept);
+    }
+}
+
 #[test]
 fn fs_55_a_cut_connection_with_thousands_of_deliveries_leaves_other_queues_alone() {
-    // 4,000 deliveries here, a million on one queue elsewhere; the rollback of a transaction of as many comes with transactions.
+    // 4,000 deliveries here, a million on one queue elsewhere.
     worlds(5_550, 2, |script| {
         filled(script, Q, 4_000);
         let (holder, other) = (script.client(), script.client());
@@ -199,17 +211,45 @@ fn fs_55_a_cut_connection_with_thousands_of_deliveries_leaves_other_queues_alone
         let holds = script.consumer(holder, Q, 4_000);
         script.receive(holds, 0, 4_000);
         script.cut(holder);
-        for n in 0..40 {
-            script.send(sender, 1);
-            // Two flushes, both of them slow ones.
-            script.wait(25_000);
-            let got = script.got(receiver).to_vec();
-            assert_eq!(numbers(&got), (0..=n).collect::<Vec<_>>(), "the other queue delivers meanwhile");
-            script.decide(receiver, got[n as usize].delivery, Verdict::Accept);
-        }
+        flows_meanwhile(script, sender, receiver);
         script.rest();
         let all = script.drain(Q);
         assert_eq!(numbers(&all), (0..4_000).collect::<Vec<_>>());
         assert!(all.iter().all(|got| got.deliveries == 1));
     });
+}
+
+#[test]
+fn fs_55_the_end_of_a_transaction_of_thousands_leaves_other_queues_alone() {
+    // 4,000 operations here, a million of each kind on one queue elsewhere (`core/queue/tests/transactions/slices.rs`).
+    const HALF: u64 = 2_000;
+    let ends: [fn(&mut Script, Control, &Branch); 2] = [
+        |script, control, _| script.cut(script.client_of_control(control)),
+        |script, control, x| script.post_decision(control, x, false),
+    ];
+    for (number, end) in ends.into_iter().enumerate() {
+        worlds(5_560 + number as u64, 1, |script| {
+            filled(script, Q, HALF);
+            let (control, other) = (script.manager(), script.client());
+            let holder = script.client_of_control(control);
+            let (sender, receiver) = (script.producer(other, "other"), script.consumer(other, "other", 100));
+            let (adds, holds) = (script.producer(holder, Q), script.consumer(holder, Q, HALF as u32));
+            let held = script.receive(holds, 0, HALF as usize);
+            let x = script.branch();
+            let tx = script.begin(control, &x);
+            for got in &held {
+                script.accept_in(&tx, holds, got.delivery);
+            }
+            script.send_in(&tx, adds, HALF);
+            assert_eq!(script.end(control, &x, flags::SUCCESS), Some(0));
+            end(script, control, &x);
+            flows_meanwhile(script, sender, receiver);
+            script.rest();
+            assert_eq!(script.counts(Q), [HALF, 0, 0, HALF]);
+            script.close(holder);
+            let all = script.drain(Q);
+            assert_eq!(numbers(&all), (0..HALF).collect::<Vec<_>>(), "in the old order, and nothing that was sent");
+            assert!(all.iter().all(|got| got.deliveries == 1));
+        });
+    }
 }
