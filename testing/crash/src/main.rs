@@ -156,9 +156,10 @@ fn branches(options: &Branches, verb: &str, run: impl FnOnce(&Path, u64, u64) ->
 
 /// Messages that are sent on, as many as `messages`.
 fn transformed(dir: &Path, messages: u64, seed: u64) -> Figures {
-    const LIFE_MS: u64 = 600;
+    const LIFE_MS: u64 = 60;
     let ran = programs().and_then(|[program, bin]| {
-        transform::run(&transform::Plan { bin, program, dir: dir.to_owned(), seed, messages, life_ms: LIFE_MS })
+        let (dir, environment) = (dir.to_owned(), Vec::new());
+        transform::run(&transform::Plan { bin, program, dir, seed, messages, environment, life_ms: LIFE_MS })
     });
     ran.unwrap_or_else(|why| {
         let mut broken = Figures::new(seed);

@@ -11,7 +11,8 @@ fn what_is_sent_on_in_transactions_arrives_exactly_once_whoever_is_killed() {
     let (_, seed) = Random::from_environment(100);
     let program = PathBuf::from(env!("CARGO_BIN_EXE_packhorse-crash"));
     let bin = std::env::var_os("PACKHORSE_BIN").map_or_else(|| program.with_file_name("packhorse"), PathBuf::from);
-    let plan = Plan { bin, program, dir: dir.path().to_owned(), seed, messages: 15_000, life_ms: 100 };
+    let (dir_of, environment) = (dir.path().to_owned(), Vec::new());
+    let plan = Plan { bin, program, dir: dir_of, seed, messages: 15_000, environment, life_ms: 100 };
     let figures = run(&plan).unwrap_or_else(|why| panic!("PACKHORSE_CRASH_SEED={seed}: {why}"));
     assert!(figures.is_clean(), "PACKHORSE_CRASH_SEED={seed}: {figures}");
     assert!(figures.of("the broker killed") > 2 && figures.of("a client killed") > 1, "{figures}");

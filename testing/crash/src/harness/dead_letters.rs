@@ -15,16 +15,23 @@ pub(super) const NAME: &str = "DLQ";
 const CREDIT: u32 = 500;
 const NAP: Duration = Duration::from_millis(10);
 
-/// Accepts and records everything in the queue, until the broker says that it is empty. Answers how many there were.
+/// A dead letter: what it is about, if it says that, and why it is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DeadLetter {
+    pub(super) origin: Option<u64>,
+    pub(super) reason: String,
+}
+
+/// Accepts and records everything in the queue, until the broker says that it is empty.
 pub(super) fn read(
     to: SocketAddr,
     broker: &Broker,
     run: u64,
     diary: &mut Diary,
     patience: Duration,
-) -> Result<u64, String> {
+) -> Result<Vec<DeadLetter>, String> {
     let until = Instant::now() + patience;
-    let mut found = 0;
+    let mut found = Vec::new();
     let mut attached = None;
     loop {
         // The time before the question.
@@ -42,7 +49,7 @@ pub(super) fn read(
             Some(reader) => reader,
             None => attached.insert(Reader::attach(to)?),
         };
-        found += reader.turn(run, diary)?;
+        reader.turn(run, diary, &mut found)?;
         diary.flush()?;
     }
 }
@@ -61,22 +68,21 @@ impl Reader {
         Ok(Reader { line, buffer: vec![0; READ_BYTES], joiner: Joiner::default(), link: None, session: None })
     }
 
-    /// Takes what has come; waits a little for it. Answers how many there were.
-    fn turn(&mut self, run: u64, diary: &mut Diary) -> Result<u64, Lost> {
+    /// Takes what has come; waits a little for it.
+    fn turn(&mut self, run: u64, diary: &mut Diary, found: &mut Vec<DeadLetter>) -> Result<(), Lost> {
         let Reader { line, buffer, joiner, link, session } = self;
-        let mut found = 0;
         let read = line.read(buffer, |client: &mut Client, event| {
             match event {
                 Told::Opened(_) => *session = Some(client.begin(0).map_err(|e| e.to_string())?),
                 Told::Message(transfer) => {
                     let delivery = transfer.delivery_id;
                     let Some(bytes) = joiner.push(&transfer) else { return Ok(()) };
-                    let Seen { message, whole, reason, .. } = Seen::of(run, bytes);
+                    let Seen { message, whole, reason, origin, .. } = Seen::of(run, bytes);
                     if !whole {
                         return Err(format!("{NAME} holds a message that is not as it was sent: {message}"));
                     }
                     diary.put(now_ns(), &Event::Dlq { message, reason: &reason })?;
-                    found += 1;
+                    found.push(DeadLetter { origin, reason });
                     client.settle(transfer.link, delivery, Verdict::Accept).map_err(|e| e.to_string())?;
                 }
                 Told::LinkLost(lost) => return Err(format!("{NAME}: {}", lost.reason)),
@@ -103,6 +109,6 @@ impl Reader {
         if read == Read::All {
             line.wait_for_socket(!written, NAP);
         }
-        Ok(found)
+        Ok(())
     }
 }

@@ -345,7 +345,7 @@ impl Run<'_> {
         self.diary.flush()?;
         self.fleet.end_consumers(PATIENCE)?;
         let (to, run) = (self.setup.amqp, self.plan.run);
-        self.outcome.dead_letters = dead_letters::read(to, broker, run, &mut self.diary, PATIENCE)?;
+        self.outcome.dead_letters = dead_letters::read(to, broker, run, &mut self.diary, PATIENCE)?.len() as u64;
         self.quiet(broker)?;
         let until = Instant::now() + PATIENCE;
         while self.setup.large_files() > 0 {

@@ -16,6 +16,8 @@ pub const X: &str = "X";
 pub struct Bench {
     dir: PathBuf,
     flags: Vec<String>,
+    /// More of its environment: a fault on purpose.
+    environment: Vec<(String, String)>,
     broker: Option<Broker>,
     /// What its managers heard.
     pub ledger: Ledger,
@@ -24,9 +26,15 @@ pub struct Bench {
 impl Bench {
     /// In a folder of its own, with more flags for the broker.
     pub fn new(dir: &Path, flags: &[&str]) -> Bench {
+        Bench::planted(dir, flags, None)
+    }
+
+    /// The same with a fault planted in the broker, which must be one of feature `planted`.
+    pub fn planted(dir: &Path, flags: &[&str], fault: Option<&str>) -> Bench {
         let dir = dir.to_owned();
         let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let mut bench = Bench { dir, flags, broker: None, ledger: Ledger::default() };
+        let environment = fault.map(|fault| ("PACKHORSE_PLANTED".to_owned(), fault.to_owned())).into_iter().collect();
+        let mut bench = Bench { dir, flags, environment, broker: None, ledger: Ledger::default() };
         bench.start();
         bench
     }
@@ -38,8 +46,7 @@ impl Bench {
 
     /// Starts the broker.
     pub fn start(&mut self) {
-        let flags: Vec<&str> = self.flags.iter().map(String::as_str).collect();
-        self.broker = Some(Broker::start(&self.dir, &flags));
+        self.start_as(&[]);
     }
 
     /// Starts the broker with failpoints armed as in `PACKHORSE_FAILPOINTS`; one that runs is killed before.
@@ -47,9 +54,13 @@ impl Bench {
         if self.broker.is_some() {
             self.stop();
         }
+        self.start_as(&[("PACKHORSE_FAILPOINTS", armed)]);
+    }
+
+    fn start_as(&mut self, more: &[(&str, &str)]) {
         let flags: Vec<&str> = self.flags.iter().map(String::as_str).collect();
         let mut command = serve(&self.dir, &flags);
-        command.env("PACKHORSE_FAILPOINTS", armed);
+        command.envs(more.iter().copied()).envs(self.environment.iter().map(|(name, value)| (name, value)));
         let broker = Broker::from_command(&self.dir, command);
         self.broker = Some(broker.unwrap_or_else(|ended| panic!("not ready: exit {:?}\n{}", ended.code, ended.log)));
     }

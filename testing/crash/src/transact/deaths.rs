@@ -119,8 +119,13 @@ struct Branch {
 
 /// Each cell so many times, on one broker in `dir`.
 pub fn run(dir: &Path, times: u64, seed: u64) -> Figures {
-    let mut deaths =
-        Deaths { bench: Bench::new(dir, &SETTINGS), random: Random::new(seed), figures: Figures::new(seed), next: 0 };
+    run_planted(dir, times, seed, None)
+}
+
+/// The same with a fault planted in the broker, which must be one of feature `planted`.
+pub fn run_planted(dir: &Path, times: u64, seed: u64, fault: Option<&str>) -> Figures {
+    let bench = Bench::planted(dir, &SETTINGS, fault);
+    let mut deaths = Deaths { bench, random: Random::new(seed), figures: Figures::new(seed), next: 0 };
     for time in 0..times {
         for cell in Cell::all() {
             if let Err(why) = deaths.cell(cell) {

@@ -20,8 +20,13 @@ use std::time::{Duration, Instant};
 const TRANSFORMERS: u32 = 3;
 /// How long anything may take that must come at last.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How long what is committed may take to be seen.
+const APPLIED: Duration = Duration::from_secs(5);
 /// A message may be given back any number of times.
 const SETTINGS: [&str; 1] = ["queues.delivery_limit=1000000"];
+/// A long run has so many messages, and so many kills of each kind, or it was blind.
+const LONG: u64 = 50_000;
+const KILLS: u64 = 20;
 /// So many messages must have been sent on since the last kill.
 const PROGRESS: u64 = 100;
 /// The number of the consuming link at the end: no worker has it.
@@ -40,6 +45,8 @@ pub struct Plan {
     pub seed: u64,
     /// Messages that are sent, sent on, and counted.
     pub messages: u64,
+    /// More of the broker's environment.
+    pub environment: Vec<(String, String)>,
     /// A life of the broker, or of a worker, until the next kill, ms at most.
     pub life_ms: u64,
 }
@@ -73,7 +80,7 @@ pub fn run(plan: &Plan) -> Result<Figures, String> {
         dir: plan.dir.clone(),
         settings: SETTINGS.iter().map(|setting| (*setting).to_owned()).collect(),
         shards: 1,
-        environment: Vec::new(),
+        environment: plan.environment.clone(),
         amqp,
         http,
     };
@@ -91,6 +98,12 @@ pub fn run(plan: &Plan) -> Result<Figures, String> {
     let origins = run.finish(broker)?;
     run.count(&origins);
     run.judge()?;
+    for kind in ["the broker killed", "a client killed"] {
+        let kills = run.figures.of(kind);
+        if plan.messages >= LONG && kills < KILLS {
+            run.figures.found.push(format!("blind: {kills} times {kind}"));
+        }
+    }
     Ok(std::mem::take(&mut run.figures))
 }
 
@@ -134,7 +147,8 @@ impl Run<'_> {
             pause(Duration::from_millis(life));
             loop {
                 let out = self.depth(&broker, OUT)?;
-                if out >= self.plan.messages && self.is_fed()? && self.depth(&broker, IN)? == 0 {
+                // What is missing then is found by the count.
+                if self.is_fed()? && self.depth(&broker, IN)? == 0 {
                     return Ok(broker);
                 }
                 self.all_alive()?;
@@ -216,13 +230,26 @@ impl Run<'_> {
                 }
             }
         }
-        // What is committed survives once more.
+        // What is committed is there for everybody, and survives once more.
+        let until = Instant::now() + APPLIED;
+        loop {
+            // A message that was with a consumer at three kills, one right after the other, is taken for what kills (decision 0010).
+            let out = self.depth(&broker, OUT)? + self.depth(&broker, dead_letters::NAME)?;
+            if out == self.plan.messages {
+                break;
+            }
+            if Instant::now() > until {
+                self.figures.found.push(format!("{out} messages are in {OUT} before the last kill"));
+                break;
+            }
+            pause(Duration::from_millis(2));
+        }
         self.diary.tell(&Event::Broker { change: BrokerChange::Kill })?;
         broker.kill(&mut KillNine)?;
         self.figures.fault("the broker killed");
         broker = self.start()?;
         let depth = self.depth(&broker, OUT)?;
-        let origins = sink::take(self.setup.amqp, self.run, SINK, depth, &mut self.diary)?;
+        let mut origins = sink::take(self.setup.amqp, self.run, SINK, depth, &mut self.diary)?;
         for queue in [IN, OUT] {
             let at = now_ns();
             match self.depth(&broker, queue)? {
@@ -231,8 +258,12 @@ impl Run<'_> {
             }
         }
         let dead = dead_letters::read(self.setup.amqp, &broker, self.run, &mut self.diary, PATIENCE)?;
-        if dead > 0 {
-            self.figures.found.push(format!("{dead} dead letters"));
+        for letter in dead {
+            match letter.origin {
+                Some(origin) if letter.reason == "broker-crash" => *origins.entry(origin).or_default() += 1,
+                _ => self.figures.found.push(format!("a dead letter: {letter:?}")),
+            }
+            self.figures.count("taken for what kills", 1);
         }
         self.diary.tell(&Event::Broker { change: BrokerChange::Exit(None) })?;
         let status = broker.stop()?;
