@@ -1,5 +1,5 @@
-//! `packhorse-crash kills`: the kill harness; `power`: the same with power cuts; `producer` and `consumer` are the client processes
-//! that it starts. `xa`, `pipeline`: branches whose manager, broker or link dies.
+//! `packhorse-crash kills`: the kill harness; `power`: the same with power cuts; `producer`, `consumer`, `transactor` and `manager` are the
+//! client processes that it starts. `xa`, `pipeline`: branches whose manager, broker or link dies.
 //!
 //! Owns the command line only.
 
@@ -44,6 +44,10 @@ enum Verb {
     Producer(ClientOptions),
     /// A consuming client of a run
     Consumer(ClientOptions),
+    /// A client of a run with local transactions
+    Transactor(ClientOptions),
+    /// A client of a run that manages branches
+    Manager(ClientOptions),
 }
 
 #[derive(clap::Args)]
@@ -108,6 +112,8 @@ fn main() -> ExitCode {
             .and_then(|campaign| planted::run(&campaign)),
         Verb::Producer(options) => harness::produce(&options).map(|()| true),
         Verb::Consumer(options) => harness::consume(&options).map(|()| true),
+        Verb::Transactor(options) => harness::transact(&options).map(|()| true),
+        Verb::Manager(options) => harness::manage(&options).map(|()| true),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

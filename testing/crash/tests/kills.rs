@@ -27,7 +27,7 @@ fn a_run_with_two_kills_is_judged_and_clean() {
     let verdict = campaign(dir.path(), 1, 2).run(&mut KillNine).unwrap();
     assert!(verdict.is_clean(), "{verdict}");
     assert!(verdict.counted >= 2 && verdict.confirmed > 1_000 && verdict.acknowledged > 1_000, "{verdict}");
-    for code in ["I1", "I2", "I3", "I4", "I5", "I9", "I10", "I12"] {
+    for code in ["I1", "I2", "I3", "I4", "I5", "I6", "I7", "I9", "I10", "I12"] {
         let judged = verdict.judged.iter().find(|(invariant, _)| invariant.code() == code);
         assert!(judged.is_some_and(|(_, count)| *count > 0), "{code}: {verdict}");
     }
@@ -69,4 +69,8 @@ fn a_broker_that_forgets_everything_is_found_out() {
     let lost = verdict.violated.iter().find(|(invariant, _)| invariant.code() == "I1");
     assert!(lost.is_some_and(|(_, count)| *count >= 100), "{verdict}");
     assert!(verdict.evidence.is_some() && verdict.replay.is_some(), "{verdict}");
+    // The managers of branches know it too, by their own logs.
+    let told = |line: &String| line.contains("was prepared, and is not listed");
+    assert!(verdict.violated.iter().any(|(invariant, _)| invariant.code() == "I7"), "{verdict}");
+    assert!(verdict.broken.iter().any(told), "{:?}", verdict.broken);
 }

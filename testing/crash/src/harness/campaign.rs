@@ -4,6 +4,7 @@ use super::network::Hits;
 use super::plan::{Clients, Plan, is_foreign};
 use super::process::{Death, Setup};
 use super::run::{self, Outcome};
+use super::tally::InFlight;
 use packhorse_history::Invariant;
 use std::fmt;
 use std::fs;
@@ -25,7 +26,7 @@ pub struct Campaign {
     pub bin: PathBuf,
     /// More variables of its environment.
     pub environment: Vec<(String, String)>,
-    /// This program: its verbs `producer` and `consumer` are the clients.
+    /// This program: its verbs are the clients.
     pub program: PathBuf,
     /// Foreign clients for one run in four, with their first arguments.
     pub foreign: Option<Vec<String>>,
@@ -84,6 +85,14 @@ pub struct Verdict {
     pub large_files: u64,
     /// Persistent messages that were confirmed.
     pub confirmed_persistent: u64,
+    /// Local transactions that were committed.
+    pub committed: u64,
+    /// Branches that were decided.
+    pub decided: u64,
+    /// Kills while the end of a transaction was asked for.
+    pub amid_decisions: u64,
+    /// Kills while branches were in doubt.
+    pub amid_doubt: u64,
     /// By invariant, how much was judged.
     pub judged: Vec<(Invariant, u64)>,
     /// Broken invariants, and how often.
@@ -123,6 +132,11 @@ impl Verdict {
         self.stalls += outcome.stalls;
         self.large_files += outcome.large_files;
         self.confirmed_persistent += tally.confirmed_persistent;
+        self.committed += tally.committed;
+        self.decided += tally.decided;
+        let kills = |counts: fn(&InFlight) -> u64| tally.kills.iter().filter(|kill| counts(kill) > 0).count() as u64;
+        self.amid_decisions += kills(|kill| kill.deciding);
+        self.amid_doubt += kills(|kill| kill.in_doubt);
         self.broken.extend(outcome.broken.iter().cloned());
         if self.judged.is_empty() {
             self.judged = Invariant::ALL.map(|invariant| (invariant, 0)).to_vec();
@@ -157,6 +171,11 @@ impl fmt::Display for Verdict {
             self.word,
             self.checkpoints_under_way,
             self.large_files
+        )?;
+        writeln!(
+            f,
+            "{} transactions committed, {} branches decided; at {} {}s the end of one was asked for, at {} branches were in doubt",
+            self.committed, self.decided, self.amid_decisions, self.word, self.amid_doubt
         )?;
         if let Some(hits) = &self.hits {
             writeln!(f, "faults of the network while work was in flight: {hits}")?;
@@ -230,9 +249,9 @@ impl Campaign {
         fs::create_dir_all(&dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
         let clients = match &self.foreign {
             Some(words) if is_foreign(seed) => Clients::Foreign(words.clone()),
-            _ => Clients::Ours(self.program.clone()),
+            _ => Clients::Ours,
         };
-        let mut plan = Plan::new(seed, kills, clients);
+        let mut plan = Plan::new(seed, kills, self.program.clone(), clients);
         plan.faults = self.faults;
         let [amqp, http] = Setup::free_ports(seed)?;
         let mut setup = Setup {
@@ -271,16 +290,16 @@ impl Campaign {
     }
 }
 
-/// Faults that hit too seldom for so many kills, a sentence each.
+/// Faults that hit too seldom for so many kills, and kills that met transactions too seldom, a sentence each.
 fn blind(verdict: &Verdict, kills: u64) -> Vec<String> {
-    let Some(hits) = &verdict.hits else { return Vec::new() };
     let least = match kills {
         // One run alone, to do it again.
         0..10 => 0,
         kills => (kills / KILLS_EACH).max(1),
     };
-    let all = hits.each().chain([("pause", verdict.pauses)]);
-    let seldom = all.filter(|(_, hits)| *hits < least);
+    let met = [("amid the end of a transaction", verdict.amid_decisions), ("amid doubt", verdict.amid_doubt)];
+    let faults = verdict.hits.iter().flat_map(|hits| hits.each().chain([("pause", verdict.pauses)]));
+    let seldom = faults.chain(met).filter(|(_, hits)| *hits < least);
     seldom.map(|(kind, hits)| format!("blind: `{kind}` hit {hits} times, not {least}")).collect()
 }
 
@@ -320,7 +339,7 @@ fn describe(outcome: &Outcome, verdict: &Verdict, elapsed: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::{InFlight, Tally};
+    use crate::harness::Tally;
     use std::io::Cursor;
 
     fn campaign() -> Campaign {
@@ -349,7 +368,7 @@ mod tests {
 
     #[test]
     fn a_campaign_whose_network_did_little_is_blind() {
-        let mut verdict = Verdict { pauses: 20, ..Verdict::default() };
+        let mut verdict = Verdict { pauses: 20, amid_decisions: 20, amid_doubt: 20, ..Verdict::default() };
         assert!(blind(&verdict, 400).is_empty(), "nothing was asked of the network");
         verdict.hits = Some(Hits::default());
         assert!(blind(&verdict, 5).is_empty(), "one run is done again");
@@ -360,13 +379,28 @@ mod tests {
         assert_eq!(blind(&verdict, 20).len(), 10);
     }
 
+    #[test]
+    fn a_campaign_whose_kills_met_no_transactions_is_blind() {
+        let mut verdict = Verdict::default();
+        for (deciding, in_doubt) in [(1, 0), (0, 3), (2, 2), (0, 0)] {
+            let mut met = outcome(&[500], 0);
+            (met.tally.kills[0].deciding, met.tally.kills[0].in_doubt) = (deciding, in_doubt);
+            verdict.add(&met);
+        }
+        assert_eq!((verdict.amid_decisions, verdict.amid_doubt), (2, 2));
+        assert!(blind(&verdict, 40).is_empty() && blind(&Verdict::default(), 9).is_empty());
+        let seldom = blind(&verdict, 60);
+        assert_eq!((seldom.len(), seldom[1].as_str()), (2, "blind: `amid doubt` hit 2 times, not 3"));
+    }
+
     fn outcome(kills: &[u64], confirmed_persistent: u64) -> Outcome {
         // A history of nobody who did anything: the checker has nothing to say.
         let none: [(String, Cursor<&[u8]>); 0] = [];
         let report = packhorse_history::check_files(none, &packhorse_history::Options::default()).unwrap();
-        let kills = kills.iter().map(|&n| InFlight { unconfirmed: n, unacknowledged: n }).collect();
+        let kills =
+            kills.iter().map(|&n| InFlight { unconfirmed: n, unacknowledged: n, ..InFlight::default() }).collect();
         Outcome {
-            tally: Tally { kills, confirmed_persistent, redelivered: 3 },
+            tally: Tally { kills, confirmed_persistent, redelivered: 3, ..Tally::default() },
             report: Some(report),
             ..Outcome::default()
         }

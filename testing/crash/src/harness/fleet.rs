@@ -3,15 +3,22 @@
 use super::clock::pause;
 use super::flow::{Board, Figures, Stage};
 use super::orders::Order;
-use super::plan::{CONSUMERS, PRODUCERS, Plan};
+use super::plan::{CLIENTS, CONSUMERS, PRODUCERS, Plan, TRANSACTORS};
 use super::process::{Setup, tail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+/// The numbers of consuming clients, and of those that work in transactions.
+const CONSUMING: Range<usize> = PRODUCERS..PRODUCERS + CONSUMERS;
+const TRANSACTING: Range<usize> = CONSUMING.end..CLIENTS;
+/// The last of these manage branches.
+const MANAGING: Range<usize> = CONSUMING.end + TRANSACTORS..CLIENTS;
 
 /// One client process.
 #[derive(Debug)]
@@ -21,7 +28,7 @@ struct One {
     log: PathBuf,
 }
 
-/// See the module. Producers have the lower numbers.
+/// See the module.
 #[derive(Debug)]
 pub(super) struct Fleet {
     clients: Vec<One>,
@@ -39,6 +46,8 @@ pub(super) struct Sums {
     pub(super) acknowledged: u64,
     /// Deliveries without a confirmed end.
     pub(super) unacknowledged: u64,
+    /// Branches in doubt.
+    pub(super) in_doubt: u64,
 }
 
 impl Fleet {
@@ -46,10 +55,10 @@ impl Fleet {
     pub(super) fn start(plan: &Plan, setup: &Setup, to: impl Fn(usize) -> SocketAddr) -> Result<Fleet, String> {
         let flow = setup.flow();
         let history = setup.dir.join("history");
-        let board = Board::make(&flow, PRODUCERS + CONSUMERS).map_err(|e| format!("{}: {e}", flow.display()))?;
+        let board = Board::make(&flow, CLIENTS).map_err(|e| format!("{}: {e}", flow.display()))?;
         let mut fleet = Fleet { clients: Vec::new(), board };
-        for number in 0..PRODUCERS + CONSUMERS {
-            let (role, nth) = if number < PRODUCERS { ("producer", number) } else { ("consumer", number - PRODUCERS) };
+        for number in 0..CLIENTS {
+            let (role, nth) = role(number);
             let name = format!("{role}-{number}");
             let log = setup.dir.join(format!("{name}.log"));
             let stderr = File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
@@ -57,8 +66,10 @@ impl Fleet {
             command.args(["--number", &number.to_string(), "--to", &to(number).to_string()]);
             command.args(["--run", &plan.run.to_string(), "--seed", &plan.client_seed(number).to_string()]);
             command.arg("--history").arg(history.join(format!("{name}.jsonl"))).arg("--flow").arg(&flow);
-            command.args(["--queue", &plan.queues_of(nth).join(",")]);
-            if let Some(once) = plan.once.as_ref().filter(|_| nth == 0) {
+            let transacts = TRANSACTING.contains(&number);
+            let queues = if transacts { plan.queues_of_transactions(nth) } else { plan.queues_of(nth) };
+            command.args(["--queue", &queues.join(",")]);
+            if let Some(once) = plan.once.as_ref().filter(|_| nth == 0 && !transacts) {
                 command.args(["--once", once]);
             }
             fleet.add(name, log, command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(stderr))?;
@@ -78,19 +89,20 @@ impl Fleet {
 
     /// What the clients show. Err: one of them has ended.
     pub(super) fn sums(&mut self) -> Result<Sums, String> {
-        self.all_alive(0)?;
+        self.all_alive(0..CLIENTS)?;
         let figures = self.figures()?;
-        let (producers, consumers) = figures.split_at(PRODUCERS);
+        let (producers, consumers) = (&figures[..PRODUCERS], &figures[CONSUMING]);
         Ok(Sums {
             confirmed: producers.iter().map(|one| one.done).sum(),
             unconfirmed: producers.iter().map(|one| one.open).sum(),
             acknowledged: consumers.iter().map(|one| one.done).sum(),
             unacknowledged: consumers.iter().map(|one| one.open).sum(),
+            in_doubt: figures[MANAGING].iter().map(|one| one.open).sum(),
         })
     }
 
-    fn all_alive(&mut self, from: usize) -> Result<(), String> {
-        for one in &mut self.clients[from..] {
+    fn all_alive(&mut self, which: Range<usize>) -> Result<(), String> {
+        for one in &mut self.clients[which] {
             if let Ok(Some(status)) = one.child.try_wait() {
                 return Err(format!("{} ended ({status}): {}", one.name, tail(&one.log)));
             }
@@ -113,7 +125,7 @@ impl Fleet {
         let _ = kill_process(Pid::from_child(&self.clients[which].child), signal);
     }
 
-    fn tell(&mut self, which: std::ops::Range<usize>, order: Order) -> Result<(), String> {
+    fn tell(&mut self, which: Range<usize>, order: Order) -> Result<(), String> {
         for one in &mut self.clients[which] {
             let stdin = one.child.stdin.as_mut().ok_or("a client's input is not piped")?;
             let written = stdin.write_all(format!("{}\n", order.word()).as_bytes()).and_then(|()| stdin.flush());
@@ -128,14 +140,20 @@ impl Fleet {
         self.wait_ended(0..PRODUCERS, patience)
     }
 
+    /// Clients that work in transactions come to an end: all transactions are over.
+    pub(super) fn end_transactions(&mut self, patience: Duration) -> Result<(), String> {
+        self.tell(TRANSACTING, Order::End)?;
+        self.wait_ended(TRANSACTING, patience)
+    }
+
     /// Consumers give up their links and wait.
     pub(super) fn hold_consumers(&mut self, patience: Duration) -> Result<(), String> {
-        self.tell(PRODUCERS..self.clients.len(), Order::Hold)?;
+        self.tell(CONSUMING, Order::Hold)?;
         let until = Instant::now() + patience;
         loop {
-            self.all_alive(PRODUCERS)?;
+            self.all_alive(CONSUMING)?;
             let figures = self.figures()?;
-            let late = figures[PRODUCERS..].iter().position(|one| one.stage != Stage::Held);
+            let late = figures[CONSUMING].iter().position(|one| one.stage != Stage::Held);
             let Some(late) = late else { return Ok(()) };
             if Instant::now() > until {
                 let name = &self.clients[PRODUCERS + late].name;
@@ -147,17 +165,16 @@ impl Fleet {
 
     /// Consumers take and accept everything from now on.
     pub(super) fn let_finish(&mut self) -> Result<(), String> {
-        self.tell(PRODUCERS..self.clients.len(), Order::Finish)
+        self.tell(CONSUMING, Order::Finish)
     }
 
     /// Consumers come to an end in order.
     pub(super) fn end_consumers(&mut self, patience: Duration) -> Result<(), String> {
-        let all = PRODUCERS..self.clients.len();
-        self.tell(all.clone(), Order::End)?;
-        self.wait_ended(all, patience)
+        self.tell(CONSUMING, Order::End)?;
+        self.wait_ended(CONSUMING, patience)
     }
 
-    fn wait_ended(&mut self, which: std::ops::Range<usize>, patience: Duration) -> Result<(), String> {
+    fn wait_ended(&mut self, which: Range<usize>, patience: Duration) -> Result<(), String> {
         let until = Instant::now() + patience;
         for one in &mut self.clients[which] {
             loop {
@@ -182,6 +199,18 @@ impl Drop for Fleet {
             let _ = one.child.kill();
             let _ = one.child.wait();
         }
+    }
+}
+
+/// What the client of this number does, and which one of these it is.
+fn role(number: usize) -> (&'static str, usize) {
+    if number < PRODUCERS {
+        ("producer", number)
+    } else if CONSUMING.contains(&number) {
+        ("consumer", number - CONSUMING.start)
+    } else {
+        let nth = number - TRANSACTING.start;
+        (if MANAGING.contains(&number) { "manager" } else { "transactor" }, nth)
     }
 }
 

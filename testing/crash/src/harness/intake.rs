@@ -74,6 +74,12 @@ impl In {
         }
     }
 
+    /// A link whose deliveries are acknowledged in transactions, few at a time.
+    pub(super) fn held_back(queue: &str, random: &mut Random) -> In {
+        let hold = 20 + random.below(60);
+        In { careful: false, credit: hold as u32, hold, ..In::draw(queue, random) }
+    }
+
     /// A link to which each message is sent at most once.
     pub(super) fn once(queue: &str) -> In {
         let mut random = Random::new(0);
@@ -88,6 +94,11 @@ impl In {
     /// There is no link.
     pub(super) fn is_gone(&self) -> bool {
         self.standing == Standing::None
+    }
+
+    /// It holds fewer deliveries than it likes to.
+    pub(super) fn has_room(&self) -> bool {
+        self.held.len() < self.hold
     }
 
     /// A message has come in part.
@@ -173,6 +184,24 @@ impl In {
     pub(super) fn finish(&mut self, client: &mut Client, diary: &mut Diary) -> Result<(), String> {
         while let Some(one) = self.held.pop_front() {
             self.end_delivery(one, Verdict::Accept, client, diary)?;
+        }
+        Ok(())
+    }
+
+    /// Acknowledges up to so many deliveries in a transaction, oldest first. `txn`: what the broker calls it.
+    pub(super) fn accept_in(
+        &mut self,
+        txn: &[u8],
+        tx: u64,
+        most: usize,
+        client: &mut Client,
+        diary: &mut Diary,
+    ) -> Result<(), String> {
+        let link = self.link.ok_or("deliveries are held without a link")?;
+        for one in self.held.drain(..most.min(self.held.len())) {
+            let (message, consumer) = (one.message, self.number);
+            diary.put(now_ns(), &Event::Ack { message, consumer, confirmed: false, tx: Some(tx) })?;
+            client.settle_in(txn, link, one.delivery, Verdict::Accept).map_err(misuse)?;
         }
         Ok(())
     }

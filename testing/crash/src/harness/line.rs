@@ -40,9 +40,14 @@ pub(super) struct Line {
 impl Line {
     /// Connects as this container; the login is under way.
     pub(super) fn open(to: SocketAddr, container: &str) -> Result<Line, Lost> {
+        Line::open_with(to, Options { container_id: container.into(), ..Options::default() })
+    }
+
+    /// As [`Line::open`], with every option as given.
+    pub(super) fn open_with(to: SocketAddr, options: Options) -> Result<Line, Lost> {
         let socket = TcpStream::connect_timeout(&to, CONNECT).map_err(|e| e.to_string())?;
         socket.set_nodelay(true).map_err(|e| e.to_string())?;
-        let client = Client::new(Options { container_id: container.into(), ..Options::default() }, 0);
+        let client = Client::new(options, 0);
         Ok(Line { client, socket, held: Vec::new(), start: Instant::now() })
     }
 

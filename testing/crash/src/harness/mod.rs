@@ -26,6 +26,7 @@ mod producer;
 mod report;
 mod run;
 mod tally;
+mod transactor;
 pub mod transform;
 
 pub use campaign::{Campaign, Verdict};
@@ -38,3 +39,4 @@ pub use process::{Broker, Death, KillNine, Setup};
 pub use producer::run as produce;
 pub use run::{Outcome, run};
 pub use tally::{InFlight, Tally, UNACKNOWLEDGED_LEAST, UNCONFIRMED_LEAST};
+pub use transactor::{manage, transact};

@@ -8,17 +8,25 @@ use std::process::Command;
 pub(super) const PRODUCERS: usize = 8;
 /// Consuming processes.
 pub(super) const CONSUMERS: usize = 8;
+/// Processes with local transactions.
+pub(super) const TRANSACTORS: usize = 2;
+/// Processes that manage branches.
+pub(super) const MANAGERS: usize = 2;
+/// All client processes: producers first, then consumers, and so on.
+pub(super) const CLIENTS: usize = PRODUCERS + CONSUMERS + TRANSACTORS + MANAGERS;
+/// Queues that a process with transactions sends to; it receives from the first.
+const SPREAD: usize = 3;
 /// Links of a client.
 const LINKS: usize = 2;
 /// One run in so many has foreign clients.
 const FOREIGN_EACH: u64 = 4;
 
-/// Which clients.
+/// Which producers and consumers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Clients {
-    /// This program, which must have the verbs `producer` and `consumer`.
-    Ours(PathBuf),
-    /// A program with its first arguments that takes the same verbs and flags.
+    /// This program's.
+    Ours,
+    /// A program with its first arguments that takes the same verbs and flags. Work in transactions has our own.
     Foreign(Vec<String>),
 }
 
@@ -43,6 +51,8 @@ pub struct Plan {
     pub life_ms: (u64, u64),
     /// Clients work through a proxy that disturbs their connections.
     pub faults: bool,
+    /// This program: its verbs are the clients.
+    program: PathBuf,
     clients: Clients,
 }
 
@@ -53,7 +63,7 @@ pub fn is_foreign(seed: u64) -> bool {
 
 impl Plan {
     /// The run of this seed.
-    pub fn new(seed: u64, kills: u32, clients: Clients) -> Plan {
+    pub fn new(seed: u64, kills: u32, program: PathBuf, clients: Clients) -> Plan {
         let mut random = Random::new(seed);
         let queues = 8 + random.below(9);
         let shards = [vec![1], vec![2], vec![1, 2, 3]][random.below(3)].clone();
@@ -76,6 +86,7 @@ impl Plan {
             shards,
             life_ms: (50, 2_000),
             faults: false,
+            program,
             clients,
         }
     }
@@ -90,6 +101,11 @@ impl Plan {
         (0..LINKS).map(|link| self.queues[(nth + link * PRODUCERS) % self.queues.len()].clone()).collect()
     }
 
+    /// The queues of the n-th process with transactions: it receives from the first, and sends to all.
+    pub fn queues_of_transactions(&self, nth: usize) -> Vec<String> {
+        (0..SPREAD).map(|link| self.queues[(nth * SPREAD + link) % self.queues.len()].clone()).collect()
+    }
+
     /// What a client draws from.
     pub fn client_seed(&self, number: usize) -> u64 {
         Random::new(self.seed ^ ((number as u64 + 1) << 32)).number()
@@ -97,18 +113,16 @@ impl Plan {
 
     /// The command line of a client, up to its flags.
     pub fn client(&self, role: &str) -> Command {
-        match &self.clients {
-            Clients::Ours(program) => {
-                let mut command = Command::new(program);
-                command.arg(role);
-                command
-            }
-            Clients::Foreign(words) => {
+        let mut command = match &self.clients {
+            Clients::Foreign(words) if matches!(role, "producer" | "consumer") => {
                 let mut command = Command::new(&words[0]);
-                command.args(&words[1..]).arg(role);
+                command.args(&words[1..]);
                 command
             }
-        }
+            _ => Command::new(&self.program),
+        };
+        command.arg(role);
+        command
     }
 
     /// Whether the clients are foreign ones.
@@ -125,11 +139,25 @@ mod tests {
     #[test]
     fn a_seed_is_a_plan_and_every_queue_has_clients() {
         for seed in 0..50 {
-            let [one, two] = [(); 2].map(|()| Plan::new(seed, 5, Clients::Ours("x".into())));
+            let [one, two] = [(); 2].map(|()| Plan::new(seed, 5, "x".into(), Clients::Ours));
             assert_eq!((one.run, &one.settings, &one.queues), (two.run, &two.settings, &two.queues));
             let used: BTreeSet<String> = (0..PRODUCERS).flat_map(|nth| one.queues_of(nth)).collect();
             assert_eq!(used.len(), one.queues.len(), "seed {seed}");
             assert!((8..=16).contains(&one.queues.len()));
+            for nth in 0..TRANSACTORS + MANAGERS {
+                let queues: BTreeSet<String> = one.queues_of_transactions(nth).into_iter().collect();
+                assert_eq!(queues.len(), SPREAD, "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn foreign_clients_produce_and_consume_and_no_more() {
+        let plan = Plan::new(1, 5, "ours".into(), Clients::Foreign(vec!["python".into(), "client.py".into()]));
+        for (role, program) in
+            [("producer", "python"), ("consumer", "python"), ("transactor", "ours"), ("manager", "ours")]
+        {
+            assert_eq!(plan.client(role).get_program(), program, "{role}");
         }
     }
 

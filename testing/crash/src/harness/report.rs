@@ -21,6 +21,10 @@ impl Verdict {
             ("checkpoints".to_owned(), self.checkpoints),
             (format!("of these being written at a {word}"), self.checkpoints_under_way),
             (format!("large files at {word}s"), self.large_files),
+            ("transactions committed".to_owned(), self.committed),
+            ("branches decided".to_owned(), self.decided),
+            (format!("{word}s amid the end of a transaction"), self.amid_decisions),
+            (format!("{word}s with branches in doubt"), self.amid_doubt),
         ];
         let violations: u64 = self.violated.iter().map(|(_, count)| count).sum();
         let seeds = match self.runs {

@@ -8,7 +8,7 @@ use super::dead_letters;
 use super::diary::Diary;
 use super::fleet::{Fleet, Sums, histories};
 use super::network::{Hits, Network};
-use super::plan::{CONSUMERS, PRODUCERS, Plan};
+use super::plan::{CLIENTS, Plan};
 use super::process::{Broker, Death, Setup, tail};
 use super::tally::Tally;
 use crate::Random;
@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 
 /// So much is to be in flight before the broker's time begins to run, and at its end: a little more than what counts.
 const ENOUGH: u64 = 260;
+/// So many branches are to be in doubt: one of them may be decided before the broker dies.
+const ENOUGH_IN_DOUBT: u64 = 2;
 /// And so many messages are to be confirmed in this life.
 const ENOUGH_CONFIRMED: u64 = 300;
 /// How long anything may take that must come at last.
@@ -112,12 +114,11 @@ pub fn run(plan: &Plan, mut setup: Setup, death: &mut dyn Death) -> Result<Outco
     setup.settings.extend(plan.settings.iter().cloned());
     let diary = Diary::begin(&dir.join("coordinator.jsonl"), "coordinator", plan.run)?;
     let canary = Canary::start(&setup.dir, plan.run)?;
-    let clients = PRODUCERS + CONSUMERS;
-    let mut network = if plan.faults { Some(Network::open(setup.amqp, clients)?) } else { None };
+    let mut network = if plan.faults { Some(Network::open(setup.amqp, CLIENTS)?) } else { None };
     let to = |client| network.as_ref().map_or(setup.amqp, |network| network.door(client));
     let fleet = Fleet::start(plan, &setup, to)?;
     if let Some(network) = &mut network {
-        let names = (0..clients).map(|client| fleet.name(client).to_owned()).collect();
+        let names = (0..CLIENTS).map(|client| fleet.name(client).to_owned()).collect();
         network.disturb(&dir, plan.run, plan.seed ^ 0x6e65_7477, names, &setup.flow())?;
     }
     let mut run = Run {
@@ -324,6 +325,10 @@ impl Run<'_> {
     fn finish(&mut self, broker: &Broker) -> Result<(), Broken> {
         self.calm()?;
         self.fleet.end_producers(PATIENCE)?;
+        // What they found is told, and what became of messages is judged all the same.
+        if let Err(found) = self.fleet.end_transactions(PATIENCE) {
+            self.outcome.broken.push(found);
+        }
         self.fleet.hold_consumers(PATIENCE)?;
         self.quiet(broker)?;
         self.fleet.let_finish()?;
@@ -393,5 +398,5 @@ impl Run<'_> {
 }
 
 fn is_enough(sums: &Sums) -> bool {
-    sums.unconfirmed >= ENOUGH && sums.unacknowledged >= ENOUGH
+    sums.unconfirmed >= ENOUGH && sums.unacknowledged >= ENOUGH && sums.in_doubt >= ENOUGH_IN_DOUBT
 }

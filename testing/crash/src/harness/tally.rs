@@ -1,7 +1,7 @@
 //! What the histories of a run say beside violations: how much was in flight at each kill, and how much was there to judge.
 
-use packhorse_history::{Event, HistoryError, Source};
-use std::collections::{BTreeMap, HashSet};
+use packhorse_history::{Event, HistoryError, Source, XaVerb};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
@@ -18,6 +18,10 @@ pub struct InFlight {
     pub unconfirmed: u64,
     /// Deliveries without an end, or without the answer to an acknowledgement where answers are asked for.
     pub unacknowledged: u64,
+    /// Transactions whose prepare, commit or rollback is asked for and not answered.
+    pub deciding: u64,
+    /// Branches that are prepared, as their managers know, and not decided.
+    pub in_doubt: u64,
 }
 
 impl InFlight {
@@ -32,10 +36,14 @@ impl InFlight {
 pub struct Tally {
     /// By kill, in order.
     pub kills: Vec<InFlight>,
-    /// Persistent messages that were confirmed.
+    /// Persistent messages that were confirmed, those sent in transactions by the answer to these.
     pub confirmed_persistent: u64,
     /// Deliveries that were flagged.
     pub redelivered: u64,
+    /// Commits of local transactions that were answered with a yes, also afterwards.
+    pub committed: u64,
+    /// Commits and rollbacks of branches that were answered with a yes.
+    pub decided: u64,
 }
 
 /// A producing link while its file is read.
@@ -56,6 +64,76 @@ struct Receiver {
     at_kills: Vec<(usize, u64, u64)>,
 }
 
+/// The transactions of one file.
+#[derive(Default)]
+struct Transactions {
+    /// Of each persistent messages, by its number.
+    sent: HashMap<u64, u64>,
+    /// Numbers of branches.
+    branches: HashMap<String, u64>,
+    /// Local transactions, and branches, whose end is asked for and not answered on this connection.
+    committing: HashSet<u64>,
+    asked: HashSet<String>,
+    in_doubt: HashSet<String>,
+    at_kills: Vec<(usize, u64, u64)>,
+}
+
+impl Transactions {
+    /// Takes what concerns transactions. The persistent messages that are confirmed by it.
+    fn take(&mut self, event: &Event<'_>, tally: &mut Tally) -> u64 {
+        match *event {
+            Event::TxBegin { tx, xid: Some(xid), .. } => {
+                self.branches.insert(xid.to_owned(), tx);
+            }
+            Event::Send { persistent: true, tx: Some(tx), .. } => *self.sent.entry(tx).or_default() += 1,
+            Event::CommitSent { tx } => {
+                self.committing.insert(tx);
+            }
+            Event::CommitUnknown { tx } => {
+                self.committing.remove(&tx);
+            }
+            Event::RollbackOk { tx } => {
+                self.committing.remove(&tx);
+                self.sent.remove(&tx);
+            }
+            Event::CommitOk { tx } => {
+                self.committing.remove(&tx);
+                tally.committed += 1;
+                return self.sent.remove(&tx).unwrap_or(0);
+            }
+            Event::Xa { verb: XaVerb::Prepare | XaVerb::Commit | XaVerb::Rollback, xid, code: None } => {
+                self.asked.insert(xid.to_owned());
+            }
+            Event::Xa { verb: XaVerb::Prepare, xid, code: Some(code) } => {
+                self.asked.remove(xid);
+                if code == 0 {
+                    self.in_doubt.insert(xid.to_owned());
+                }
+            }
+            Event::Xa { verb: verb @ (XaVerb::Commit | XaVerb::Rollback), xid, code: Some(code) } => {
+                self.asked.remove(xid);
+                if code == 0 {
+                    self.in_doubt.remove(xid);
+                    tally.decided += 1;
+                    let sent = self.branches.get(xid).and_then(|tx| self.sent.remove(tx));
+                    return sent.filter(|_| verb == XaVerb::Commit).unwrap_or(0);
+                }
+            }
+            // The connection is gone: what has no answer will have none.
+            Event::Detach { .. } => self.asked.clear(),
+            _ => {}
+        }
+        0
+    }
+
+    fn at_kill(&mut self, kill: usize) {
+        let deciding = (self.committing.len() + self.asked.len()) as u64;
+        // Of those, the answer may be one that nobody saw.
+        let in_doubt = self.in_doubt.difference(&self.asked).count() as u64;
+        self.at_kills.push((kill, deciding, in_doubt));
+    }
+}
+
 impl Tally {
     /// Reads the files. `kills`: when the broker was killed, ascending.
     pub fn of<'a>(files: impl IntoIterator<Item = &'a Path>, kills: &[u64]) -> Result<Tally, String> {
@@ -72,15 +150,19 @@ impl Tally {
         let Some(mut source) = Source::open(name, reader)? else { return Ok(()) };
         let mut senders: BTreeMap<u32, Sender> = BTreeMap::new();
         let mut receivers: BTreeMap<u32, Receiver> = BTreeMap::new();
+        let mut transactions = Transactions::default();
         let mut next = 0;
         while source.advance()? {
             while next < kills.len() && source.at_ns() > kills[next] {
                 senders.values_mut().filter(|one| one.open > 0).for_each(|one| one.at_kills.push((next, one.open)));
                 let receivers = receivers.values_mut().filter(|one| one.open + one.asked > 0);
                 receivers.for_each(|one| one.at_kills.push((next, one.open, one.asked)));
+                transactions.at_kill(next);
                 next += 1;
             }
-            match source.event()? {
+            let event = source.event()?;
+            self.confirmed_persistent += transactions.take(&event, self);
+            match event {
                 Event::Send { message, persistent, .. } => {
                     let sender = senders.entry(message.producer).or_default();
                     sender.open += 1;
@@ -125,6 +207,10 @@ impl Tally {
         }
         for sender in senders.into_values().filter(|sender| sender.answered) {
             sender.at_kills.iter().for_each(|(kill, open)| self.kills[*kill].unconfirmed += open);
+        }
+        for (kill, deciding, in_doubt) in transactions.at_kills {
+            self.kills[kill].deciding += deciding;
+            self.kills[kill].in_doubt += in_doubt;
         }
         for receiver in receivers.into_values() {
             for (kill, open, asked) in receiver.at_kills {
@@ -215,8 +301,51 @@ mod tests {
     }
 
     #[test]
+    fn transactions_are_in_flight_from_the_question_to_the_answer_and_in_doubt_until_they_are_decided() {
+        let xa = |verb, code| Event::Xa { verb, xid: "1:aa:bb", code };
+        let begin = |tx, xid| Event::TxBegin { tx, xid, broker: None };
+        let Event::Send { message, queue, size_bytes, crc, .. } = send(1, 0, true) else { unreachable!() };
+        let sent = |sequence, persistent, tx| Event::Send {
+            message: MessageId { sequence, ..message },
+            queue,
+            size_bytes,
+            crc,
+            persistent,
+            ttl_ms: 0,
+            delay_ms: 0,
+            priority: 4,
+            tx: Some(tx),
+        };
+        let gone = Event::Detach { consumer: 1, orderly: false, confirmed: false };
+        let events = [
+            (10, begin(1, None)),
+            (11, sent(0, true, 1)),
+            (12, sent(1, false, 1)),
+            (20, Event::CommitSent { tx: 1 }),
+            (30, Event::CommitUnknown { tx: 1 }),
+            (40, Event::CommitOk { tx: 1 }),
+            (50, begin(2, Some("1:aa:bb"))),
+            (51, sent(2, true, 2)),
+            (60, xa(XaVerb::Prepare, None)),
+            (70, xa(XaVerb::Prepare, Some(0))),
+            (80, xa(XaVerb::Commit, None)),
+            (90, gone),
+            (100, xa(XaVerb::Commit, None)),
+            (101, xa(XaVerb::Commit, Some(0))),
+            (110, begin(3, None)),
+            (111, sent(3, true, 3)),
+            (120, Event::RollbackOk { tx: 3 }),
+            (130, Event::Tick),
+        ];
+        let tally = tally(&events, &[15, 25, 35, 65, 75, 85, 95, 105]);
+        let seen: Vec<(u64, u64)> = tally.kills.iter().map(|kill| (kill.deciding, kill.in_doubt)).collect();
+        assert_eq!(seen, [(0, 0), (1, 0), (0, 0), (1, 0), (0, 1), (1, 0), (0, 1), (0, 0)]);
+        assert_eq!((tally.confirmed_persistent, tally.committed, tally.decided), (2, 1, 1));
+    }
+
+    #[test]
     fn a_kill_counts_from_two_hundred_on_both_sides() {
-        let at = |unconfirmed, unacknowledged| InFlight { unconfirmed, unacknowledged }.counts();
+        let at = |unconfirmed, unacknowledged| InFlight { unconfirmed, unacknowledged, ..InFlight::default() }.counts();
         assert!(at(200, 200) && !at(199, 5_000) && !at(5_000, 199));
     }
 }

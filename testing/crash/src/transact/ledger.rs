@@ -51,25 +51,37 @@ impl Ledger {
     pub fn prepare(&mut self, manager: &mut Manager, branch: &str) -> Result<i32, Broken> {
         self.asks_to_prepare(branch);
         let code = manager.prepare(branch)?;
+        self.heard_of_prepare(branch, code);
+        Ok(code)
+    }
+
+    /// The answer to that.
+    pub fn heard_of_prepare(&mut self, branch: &str, code: i32) {
         match code {
             0 => self.branches.insert(branch.to_owned(), Heard::Prepared),
             -4 | 100..=107 => self.branches.insert(branch.to_owned(), Heard::Gone),
+            // The broker is going down: as good as no answer.
+            -7 => None,
             // Read only, or an error that changes nothing.
             _ => self.branches.remove(branch),
         };
-        Ok(code)
     }
 
     /// Asks to commit a branch, or to roll it back. The code.
     pub fn decide(&mut self, manager: &mut Manager, branch: &str, commit: bool) -> Result<i32, Broken> {
         self.asks_to_decide(branch, commit);
         let code = if commit { manager.commit(branch, false)? } else { manager.rollback(branch)? };
+        self.heard_of_decision(branch, commit, code);
+        Ok(code)
+    }
+
+    /// The answer to that.
+    pub fn heard_of_decision(&mut self, branch: &str, commit: bool, code: i32) {
         match code {
             0 => self.branches.insert(branch.to_owned(), Heard::Decided(commit)),
             -4 | 100..=107 => self.branches.insert(branch.to_owned(), Heard::Gone),
             _ => None,
         };
-        Ok(code)
     }
 
     /// Compares what a broker says is in doubt; a line for each difference. What had no answer may be there or not.
@@ -94,6 +106,17 @@ mod tests {
 
     fn ledger(branches: &[(&str, Heard)]) -> Ledger {
         Ledger { branches: branches.iter().map(|(name, heard)| ((*name).to_owned(), *heard)).collect() }
+    }
+
+    #[test]
+    fn an_answer_to_prepare_that_says_that_nobody_knows_is_none() {
+        for (code, heard) in [(-7, Some(Heard::Asked)), (0, Some(Heard::Prepared)), (100, Some(Heard::Gone)), (3, None)]
+        {
+            let mut one = Ledger::default();
+            one.asks_to_prepare("b");
+            one.heard_of_prepare("b", code);
+            assert_eq!(one.heard("b"), heard, "{code}");
+        }
     }
 
     #[test]

@@ -115,7 +115,7 @@ impl Heap {
                 self.more = result.more;
                 for value in result.xids.iter().flat_map(|xids| xids.iter()) {
                     if let Ok((xid, _)) = XaXid::decode(value.as_bytes(), &Limits::default()) {
-                        self.page.push(String::from_utf8_lossy(xid.global_id).into_owned());
+                        self.page.push(global_id(&xid));
                     }
                 }
                 Answer::Code(result.code)
@@ -282,10 +282,7 @@ impl Manager {
         let mut all: Vec<String> = Vec::new();
         loop {
             let after = all.last().cloned();
-            let after = after.as_deref().map(|name| {
-                let (format_id, global_id, branch_qualifier) = parts(name);
-                XaXid { format_id, global_id, branch_qualifier }
-            });
+            let after = after.as_deref().map(xid);
             let code = self.code(&Request::Recover(XaRecover { after, max: 100 }))?;
             if code != 0 {
                 return Err(Broken::Refused(format!("recover answers {code}")));
@@ -552,4 +549,22 @@ pub fn request(branch: &str, verb: Verb) -> Request<'_> {
 
 fn parts(branch: &str) -> (i32, &[u8], &[u8]) {
     (FORMAT, branch.as_bytes(), QUALIFIER)
+}
+
+/// A branch as `recover` names it.
+pub fn xid(branch: &str) -> XaXid<'_> {
+    let (format_id, global_id, branch_qualifier) = parts(branch);
+    XaXid { format_id, global_id, branch_qualifier }
+}
+
+/// The branch of that name.
+pub fn global_id(xid: &XaXid<'_>) -> String {
+    String::from_utf8_lossy(xid.global_id).into_owned()
+}
+
+/// A branch as histories name it: format id, global id and qualifier, in hexadecimal.
+pub fn xid_in_history(branch: &str) -> String {
+    let (format, global, qualifier) = parts(branch);
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    format!("{format:x}:{}:{}", hex(global), hex(qualifier))
 }

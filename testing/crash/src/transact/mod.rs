@@ -11,6 +11,6 @@ pub mod pipeline;
 pub use bench::{Bench, QUEUE, X, fill, prepared, worked};
 pub use figures::Figures;
 pub use ledger::{Heard, Ledger};
-pub use manager::{Answer, Got, Manager, Verb, request};
+pub use manager::{Answer, Got, Manager, Verb, global_id, request, xid, xid_in_history};
 pub use packhorse_client_core::Commits;
 pub use packhorse_client_core::transaction::{TxOutcome, flags};
