@@ -17,7 +17,7 @@ mod walk;
 
 use crate::bytes_io::{Reader, crc};
 
-pub(crate) use header::Header;
+pub(crate) use header::{Header, Moment};
 pub(crate) use item::{Held, Item, Items, put_segments};
 pub(crate) use walk::Walk;
 

@@ -5,8 +5,8 @@
 
 use crate::block::UNIT;
 use crate::bytes_io::Draw;
-use crate::checkpoint::{Header, Held, SECTION_HEADER, Walk, finish_section, put_segments};
-use crate::index::{Index, Place};
+use crate::checkpoint::{Header, Held, Moment, SECTION_HEADER, Walk, finish_section, put_segments};
+use crate::index::Index;
 use crate::io::{Dir, DiskOp, FileName, IoError, IoErrorKind, IoResult, Slot};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,22 +49,6 @@ pub(crate) struct Kept {
     pub(crate) salt: u32,
     /// It holds no block from this one on; of the segment in use the highest number.
     pub(crate) end: u64,
-}
-
-/// Where the log is when a checkpoint begins: all that it covers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment {
-    pub(crate) store: [u8; 16],
-    pub(crate) run: u32,
-    /// The last block handed out, and its chain.
-    pub(crate) block: u64,
-    pub(crate) chain: u32,
-    /// Where the next one goes, if it fits there.
-    pub(crate) place: Place,
-    pub(crate) broker_ms: u64,
-    pub(crate) wall_ms: i64,
-    /// That block ends the run in order.
-    pub(crate) stopped: bool,
 }
 
 /// A checkpoint that is safe, as far as segments are concerned.
@@ -267,25 +251,14 @@ impl Checkpointer {
             // Not before all that it knows of is safe.
             Stage::Header if job.seen.is_none_or(|seen| seen > durable) => return None,
             Stage::Header => {
-                let Moment { store, run, block, chain, place, broker_ms, wall_ms, stopped } = job.moment;
-                let (number, salt, length, sum, next_queue) =
-                    (job.number, job.salt, job.length, job.sum, job.next_queue);
-                let seen = job.seen.unwrap_or(block);
                 let header = Header {
-                    store,
-                    number,
-                    salt,
-                    run,
-                    block,
-                    chain,
-                    place,
-                    seen,
-                    broker_ms,
-                    wall_ms,
-                    next_queue,
-                    stopped,
-                    length,
-                    sum,
+                    moment: job.moment,
+                    number: job.number,
+                    salt: job.salt,
+                    seen: job.seen.unwrap_or(job.moment.block),
+                    next_queue: job.next_queue,
+                    length: job.length,
+                    sum: job.sum,
                 };
                 DiskOp::Write { name, offset: 0, pieces: vec![Bytes::from(header.encode())], sync: true }
             }

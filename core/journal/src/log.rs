@@ -8,7 +8,8 @@
 //! Must not know: files' handles, clocks, queues' rules.
 
 use crate::block::{self, BlockHeader, HEADER};
-use crate::checkpointer::{Checkpointer, Checkpoints, Kept, Moment, Summary};
+use crate::checkpoint::Moment;
+use crate::checkpointer::{Checkpointer, Checkpoints, Kept, Summary};
 use crate::index::{Index, Place, SLICE_OPERATIONS};
 use crate::io::{DiskOp, FileName, IoDone, IoError, IoId, IoResult, Lane, Subject};
 use crate::large::{self, Done, LargeFiles};

@@ -11,7 +11,7 @@ mod tests;
 
 use crate::block::{self, BlockHeader, HEADER, UNIT};
 use crate::bytes_io::{Draw, crc};
-use crate::checkpoint::{self, Header, Held};
+use crate::checkpoint::{self, Header, Held, Moment};
 use crate::checkpointer::{Checkpointer, Kept, Summary};
 use crate::error::JournalError;
 use crate::fold::Fold;
@@ -100,8 +100,8 @@ pub fn recover(disk: &mut dyn BlockingDisk, options: &Options, now: Now) -> Resu
         find_listed(&mut disk, &found.segments, segment, &mut fold)?;
     }
     // What lies before the checkpoint's place is needed for its bodies alone.
-    let tail_at = covered.map_or(0, |h| found.segments.partition_point(|s| s.header.id < h.place.segment));
-    if let Some(Header { place, .. }) = covered
+    let tail_at = covered.map_or(0, |h| found.segments.partition_point(|s| s.header.id < h.moment.place.segment));
+    if let Some(Moment { place, .. }) = covered.map(|header| header.moment)
         && found.segments.get(tail_at).is_none_or(|s| s.header.id != place.segment)
     {
         let what = "it is missing, and the checkpoint says that the log goes on there".into();
@@ -112,7 +112,7 @@ pub fn recover(disk: &mut dyn BlockingDisk, options: &Options, now: Now) -> Resu
     let Scan { fold, number, chain, time, stopped, torn, mended, blocks, ends, .. } = scan;
     let mut fold = fold;
 
-    let run = found.run.max(covered.map_or(0, |h| h.run)) + 1;
+    let run = found.run.max(covered.map_or(0, |h| h.moment.run)) + 1;
     let next = (found.next_id, found.next_pool);
     let mut supply = Supply::new(store, run, draw.next(), options.segment_bytes, options.spare_segments, next);
     supply.covers(found.covers());
@@ -169,7 +169,7 @@ pub fn recover(disk: &mut dyn BlockingDisk, options: &Options, now: Now) -> Resu
         let size = segment.size;
         let held = held.iter().find(|held| held.id == id);
         let mended = mended.iter().any(|(segment, _)| *segment == id);
-        if segment.blocks || mended || held.is_some() || covered.is_some_and(|h| h.place.segment == id) {
+        if segment.blocks || mended || held.is_some() || covered.is_some_and(|h| h.moment.place.segment == id) {
             let end = match at.checked_sub(tail_at) {
                 Some(at) => ends.get(at).map_or(number, |end| number.min(*end)),
                 None => held.map_or(0, |held| held.end),
@@ -297,7 +297,7 @@ struct Newest {
 
 impl Newest {
     fn summary(&self) -> Summary {
-        let Header { number, place, block, .. } = self.header;
+        let Header { number, moment: Moment { place, block, .. }, .. } = self.header;
         let held = self.held.iter().map(|held| held.id).collect();
         Summary { number, slot: self.slot, segment: place.segment, block, held }
     }
@@ -332,7 +332,7 @@ impl Checkpoint {
             match Header::decode(&bytes) {
                 None => {}
                 Some(Err(version)) => return Err(other(format!("format {version}"))),
-                Some(Ok(header)) if header.store != store => {
+                Some(Ok(header)) if header.moment.store != store => {
                     return Err(other("a checkpoint of another store".into()));
                 }
                 Some(Ok(header)) => headers.push((header, slot, size)),
@@ -654,18 +654,19 @@ impl<'a, 'd> Scan<'a, 'd> {
     fn new(disk: &'a mut Disk<'d>, segments: &'a [Found], fold: Fold, checkpoint: Option<&Header>) -> Scan<'a, 'd> {
         // What a start has cut had been read whole by that start, and what a checkpoint knows of is safe.
         let cut = segments.iter().filter(|s| s.header.cut).map(|s| s.header.first - 1).max().unwrap_or(0);
-        let first = checkpoint.map_or(UNIT, |h| u64::from(h.place.offset));
+        let moment = checkpoint.map(|h| h.moment);
+        let first = moment.map_or(UNIT, |m| u64::from(m.place.offset));
         Scan {
             disk,
             segments,
             window: Window::default(),
             fold,
-            number: checkpoint.map_or(1, |h| h.block + 1),
-            chain: checkpoint.map_or(0, |h| h.chain),
+            number: moment.map_or(1, |m| m.block + 1),
+            chain: moment.map_or(0, |m| m.chain),
             durable: cut.max(checkpoint.map_or(0, |h| h.seen)),
             unproved: VecDeque::new(),
-            time: checkpoint.map(|h| (h.broker_ms, h.wall_ms)),
-            stopped: checkpoint.is_some_and(|h| h.stopped),
+            time: moment.map(|m| (m.broker_ms, m.wall_ms)),
+            stopped: moment.is_some_and(|m| m.stopped),
             stop: (0, first),
             torn: None,
             mended: Vec::new(),

@@ -2,27 +2,13 @@
 //! for by the checkpoint before.
 #![cfg(feature = "sim")]
 
+mod small;
+
 use packhorse_journal::sim::{CrashMode, Sim, SimDisk, SimFault, When};
 use packhorse_journal::{Checkpoints, Dir, DiskOp, FileName, IoErrorKind, JournalError, Options, Report, Slot};
-use packhorse_model::{ContentFormat, Head, HeadFlags, Now, QueueId, QueueName, QueueSettings, ShardId};
+use packhorse_model::{Now, ShardId};
 use packhorse_store::{Batch, Event, Load, Op, RESERVE, Recovered, Store, Stored};
-
-const QUEUE: QueueId = QueueId(1);
-const SEGMENT: u64 = 32 * 1024;
-const HEAD: Head = Head {
-    arrived_ms: 5,
-    ttl_ms: 6,
-    message_format: 0,
-    priority: 4,
-    flags: HeadFlags::PERSISTENT,
-    format: ContentFormat::Amqp10,
-};
-
-fn options() -> Options {
-    let checkpoints =
-        Checkpoints { every_bytes: 40 * 1024, at_stop: false, slice_entries: 7, ..Checkpoints::default() };
-    Options { segment_bytes: SEGMENT, spare_segments: 1, checkpoints, ..Options::new(1, 31) }
-}
+use small::{HEAD, QUEUE, options};
 
 fn start(disk: SimDisk) -> Result<(Sim, Report), (JournalError, Box<SimDisk>)> {
     Sim::open(disk, &options(), Now { mono_us: 0, wall_ms: 1_000 })
@@ -42,8 +28,7 @@ fn flow(sim: &Sim, from: u64, to: u64, stay: impl Fn(u64) -> bool, look: &mut dy
     for sequence in from..to {
         let mut batch = Batch::default();
         if sequence == 0 {
-            let (name, settings) = (QueueName::new("orders").unwrap(), QueueSettings::default());
-            batch.push(Op::QueueCreate { id: QUEUE, name, settings, reserved: RESERVE });
+            small::make_queue(&mut batch);
         }
         let content = Stored::Body(batch.copy_body(&body(sequence)));
         batch.push(Op::Enqueue { queue: QUEUE, sequence, head: HEAD, content, volatile: false });
@@ -363,8 +348,7 @@ fn a_block_that_a_checkpoint_has_seen_was_confirmed() {
     for sequence in 0..150 {
         let mut batch = Batch::default();
         if sequence == 0 {
-            let (name, settings) = (QueueName::new("orders").unwrap(), QueueSettings::default());
-            batch.push(Op::QueueCreate { id: QUEUE, name, settings, reserved: RESERVE });
+            small::make_queue(&mut batch);
         }
         let content = Stored::Body(batch.copy_body(&body(sequence)));
         batch.push(Op::Enqueue { queue: QUEUE, sequence, head: HEAD, content, volatile: false });

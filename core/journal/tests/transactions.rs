@@ -1,33 +1,16 @@
 //! Transactions seen from outside: what a branch in doubt needs is kept while segments come and go, and nothing longer.
 #![cfg(feature = "sim")]
 
+mod small;
+
+use packhorse_journal::FileName;
 use packhorse_journal::sim::{CrashMode, Sim, SimDisk, When};
-use packhorse_journal::{Checkpoints, FileName, Options};
-use packhorse_model::{
-    ContentFormat, EntryKey, Head, HeadFlags, Now, QueueId, QueueName, QueueSettings, ShardId, TxnId, Xid,
-};
+use packhorse_model::{EntryKey, Now, QueueId, QueueName, QueueSettings, ShardId, TxnId, Xid};
 use packhorse_store::{
     Ahead, Batch, Commit, Decide, Event, Figures, Load, Numbers, Op, Prepare, RESERVE, Recovered, RecoveredWork, Store,
     Stored, TxOps, TxnOp, TxnPart,
 };
-
-const QUEUE: QueueId = QueueId(1);
-const SEGMENT: u64 = 32 * 1024;
-const HEAD: Head = Head {
-    arrived_ms: 5,
-    ttl_ms: 6,
-    message_format: 0,
-    priority: 4,
-    flags: HeadFlags::PERSISTENT,
-    format: ContentFormat::Amqp10,
-};
-
-fn options() -> Options {
-    let checkpoints =
-        Checkpoints { every_bytes: 40 * 1024, at_stop: false, slice_entries: 7, ..Checkpoints::default() };
-    // So few that what the branches here do is taken in by several slices.
-    Options { segment_bytes: SEGMENT, spare_segments: 1, checkpoints, slice_operations: 2, ..Options::new(1, 31) }
-}
+use small::{HEAD, QUEUE, options};
 
 fn started(disk: SimDisk) -> Sim {
     Sim::open(disk, &options(), Now { mono_us: 0, wall_ms: 1_000 }).unwrap_or_else(|(error, _)| panic!("{error}")).0
@@ -37,8 +20,7 @@ fn started(disk: SimDisk) -> Sim {
 fn new_store() -> Sim {
     let sim = started(SimDisk::new(1));
     submit(&sim, |batch| {
-        let (name, settings) = (QueueName::new("orders").unwrap(), QueueSettings::default());
-        batch.push(Op::QueueCreate { id: QUEUE, name, settings, reserved: RESERVE });
+        small::make_queue(batch);
     });
     sim
 }

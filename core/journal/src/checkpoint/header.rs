@@ -12,28 +12,33 @@ pub(super) const SUMMED: usize = 136;
 /// A flag of the header: the covered block ends a run in order.
 const STOPPED: u64 = 1;
 
-/// A checkpoint's header: in the first 4 KiB of its file, within one sector; written when all else is safe.
+/// Where the log is when a checkpoint begins: all that it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct Moment {
     pub(crate) store: [u8; 16],
-    /// + 1 each checkpoint of a store.
-    pub(crate) number: u64,
-    pub(crate) salt: u32,
-    /// The start that wrote it.
+    /// The start that is running.
     pub(crate) run: u32,
-    /// Blocks up to this one are covered: a start reads from the next one on.
+    /// The last block handed out: blocks up to it are covered, and a start reads from the next one on. And its chain.
     pub(crate) block: u64,
-    /// The covered block's chain.
     pub(crate) chain: u32,
     /// Where the next block is, or in the segment after.
     pub(crate) place: Place,
-    /// The last block that a slice may know of: known to be durable.
-    pub(crate) seen: u64,
     pub(crate) broker_ms: u64,
     pub(crate) wall_ms: i64,
-    pub(crate) next_queue: u64,
-    /// The covered block ends a run in order.
+    /// That block ends the run in order.
     pub(crate) stopped: bool,
+}
+
+/// A checkpoint's header: in the first 4 KiB of its file, within one sector; written when all else is safe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) moment: Moment,
+    /// + 1 each checkpoint of a store.
+    pub(crate) number: u64,
+    pub(crate) salt: u32,
+    /// The last block that a slice may know of: known to be durable.
+    pub(crate) seen: u64,
+    pub(crate) next_queue: u64,
     /// Bytes of all sections.
     pub(crate) length: u64,
     /// The last section's sum, continued from all before it.
@@ -46,21 +51,21 @@ impl Header {
         out.extend_from_slice(MAGIC);
         put_u32(&mut out, VERSION);
         put_u32(&mut out, 0);
-        out.extend_from_slice(&self.store);
+        out.extend_from_slice(&self.moment.store);
         put_u64(&mut out, self.number);
         put_u32(&mut out, self.salt);
-        put_u32(&mut out, self.run);
-        put_u64(&mut out, self.block);
+        put_u32(&mut out, self.moment.run);
+        put_u64(&mut out, self.moment.block);
         put_u64(&mut out, self.seen);
-        put_u32(&mut out, self.place.segment);
-        put_u32(&mut out, self.place.offset);
-        put_u64(&mut out, self.broker_ms);
-        put_u64(&mut out, self.wall_ms as u64);
+        put_u32(&mut out, self.moment.place.segment);
+        put_u32(&mut out, self.moment.place.offset);
+        put_u64(&mut out, self.moment.broker_ms);
+        put_u64(&mut out, self.moment.wall_ms as u64);
         put_u64(&mut out, self.next_queue);
         put_u64(&mut out, self.length);
-        put_u32(&mut out, self.chain);
+        put_u32(&mut out, self.moment.chain);
         put_u32(&mut out, self.sum);
-        put_u64(&mut out, if self.stopped { STOPPED } else { 0 });
+        put_u64(&mut out, if self.moment.stopped { STOPPED } else { 0 });
         put_u64(&mut out, 0);
         put_u64(&mut out, 0);
         debug_assert_eq!(out.len(), SUMMED);
@@ -89,21 +94,7 @@ impl Header {
         if !READS.contains(&version) {
             return Some(Err(version));
         }
-        Some(Ok(Header {
-            store,
-            number,
-            salt,
-            run,
-            block,
-            chain,
-            place,
-            seen,
-            broker_ms,
-            wall_ms,
-            next_queue,
-            stopped,
-            length,
-            sum,
-        }))
+        let moment = Moment { store, run, block, chain, place, broker_ms, wall_ms, stopped };
+        Some(Ok(Header { moment, number, salt, seen, next_queue, length, sum }))
     }
 }

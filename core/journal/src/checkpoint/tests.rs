@@ -371,22 +371,10 @@ fn empty() -> History {
 }
 
 fn header() -> Header {
-    Header {
-        store: [3; 16],
-        number: 1,
-        salt: 2,
-        run: 3,
-        block: 4,
-        chain: 5,
-        place: Place { segment: 6, offset: 7 },
-        seen: 8,
-        broker_ms: 9,
-        wall_ms: -10,
-        next_queue: 11,
-        stopped: true,
-        length: 12,
-        sum: 13,
-    }
+    let place = Place { segment: 6, offset: 7 };
+    let moment =
+        Moment { store: [3; 16], run: 3, block: 4, chain: 5, place, broker_ms: 9, wall_ms: -10, stopped: true };
+    Header { moment, number: 1, salt: 2, seen: 8, next_queue: 11, length: 12, sum: 13 }
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! A client's link to the coordinator of transactions: one request at a time, its answer in the caller's words.
 
+use super::work::Work;
 use super::{Around, Lost, known, misuse};
 use crate::books::host_name;
+use crate::draw::Draw;
+use packhorse_client_core::Event as Told;
 use packhorse_client_core::codec::DeliveryState;
 use packhorse_client_core::transaction::{Request, Response, TxOutcome, XaXid};
 use packhorse_client_core::{Client, ControllerOptions, DeliveryOutcome, Limits, LinkId, SessionId, response};
@@ -113,6 +116,30 @@ impl Controller {
             Response::Status(outcome) => Said::Became(outcome),
             Response::Other => Said::Refused("an answer that is none".into()),
         })
+    }
+
+    /// Takes what has happened on the connection to whom it concerns; an answer of the coordinator is the caller's.
+    pub(super) fn sort(
+        &mut self,
+        client: &Client,
+        event: Told<'_>,
+        (work, draw): (&mut Work, &mut Draw),
+        around: &mut Around<'_>,
+    ) -> Result<Option<Said>, Lost> {
+        match event {
+            Told::Outcomes { state } => {
+                let outcomes = client.outcomes();
+                let said = self.hear(outcomes, state.as_ref());
+                if said.is_none() {
+                    work.outcomes(outcomes, state.as_ref(), around);
+                }
+                Ok(said)
+            }
+            Told::LinkLost(lost) if lost.token == TOKEN + self.nth => {
+                Err(format!("the broker ended a link to the coordinator: {}", lost.reason))
+            }
+            event => work.on(event, draw, around).map(|()| None),
+        }
     }
 
     /// The connection is gone.

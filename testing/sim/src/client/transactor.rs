@@ -84,20 +84,10 @@ impl Transactor {
                 self.controller.attach(&mut line.client, session, false)?;
                 self.work.attach(&mut line.client, session, around)
             }
-            Told::Outcomes { state } => {
-                let outcomes = line.client.outcomes();
-                match self.controller.hear(outcomes, state.as_ref()) {
-                    Some(said) => self.heard(said, around),
-                    None => {
-                        self.work.outcomes(outcomes, state.as_ref(), around);
-                        Ok(())
-                    }
-                }
-            }
-            Told::LinkLost(lost) if lost.token == controller::TOKEN => {
-                Err(format!("the broker ended a link to the coordinator: {}", lost.reason))
-            }
-            event => self.work.on(event, &mut self.draw, around),
+            event => match self.controller.sort(&line.client, event, (&mut self.work, &mut self.draw), around)? {
+                Some(said) => self.heard(said, around),
+                None => Ok(()),
+            },
         }
     }
 
