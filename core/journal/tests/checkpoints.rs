@@ -8,7 +8,7 @@ use packhorse_journal::sim::{CrashMode, Sim, SimDisk, SimFault, When};
 use packhorse_journal::{Checkpoints, Dir, DiskOp, FileName, IoErrorKind, JournalError, Options, Report, Slot};
 use packhorse_model::{Now, ShardId};
 use packhorse_store::{Batch, Event, Load, Op, RESERVE, Recovered, Store, Stored};
-use small::{HEAD, QUEUE, options};
+use small::{HEAD, QUEUE, SEGMENT, options};
 
 fn start(disk: SimDisk) -> Result<(Sim, Report), (JournalError, Box<SimDisk>)> {
     Sim::open(disk, &options(), Now { mono_us: 0, wall_ms: 1_000 })

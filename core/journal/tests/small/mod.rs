@@ -4,9 +4,9 @@ use packhorse_journal::{Checkpoints, Options};
 use packhorse_model::{ContentFormat, Head, HeadFlags, QueueId, QueueName, QueueSettings};
 use packhorse_store::{Batch, Op, RESERVE};
 
-pub const QUEUE: QueueId = QueueId(1);
-pub const SEGMENT: u64 = 32 * 1024;
-pub const HEAD: Head = Head {
+pub(crate) const QUEUE: QueueId = QueueId(1);
+pub(crate) const SEGMENT: u64 = 32 * 1024;
+pub(crate) const HEAD: Head = Head {
     arrived_ms: 5,
     ttl_ms: 6,
     message_format: 0,
@@ -15,14 +15,14 @@ pub const HEAD: Head = Head {
     format: ContentFormat::Amqp10,
 };
 
-pub fn options() -> Options {
+pub(crate) fn options() -> Options {
     let checkpoints =
         Checkpoints { every_bytes: 40 * 1024, at_stop: false, slice_entries: 7, ..Checkpoints::default() };
     // So few that what branches do is taken in by several slices.
     Options { segment_bytes: SEGMENT, spare_segments: 1, checkpoints, slice_operations: 2, ..Options::new(1, 31) }
 }
 
-pub fn make_queue(batch: &mut Batch) {
+pub(crate) fn make_queue(batch: &mut Batch) {
     let (name, settings) = (QueueName::new("orders").unwrap(), QueueSettings::default());
     batch.push(Op::QueueCreate { id: QUEUE, name, settings, reserved: RESERVE });
 }
