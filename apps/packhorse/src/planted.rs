@@ -34,6 +34,7 @@ const FIXED: [(bool, Planted); Planted::ALL.len()] = [
     (cfg!(feature = "planted-halve-commit"), Planted::HalveCommit),
     (cfg!(feature = "planted-time-out-prepared"), Planted::TimeOutPrepared),
     (cfg!(feature = "planted-release-remove"), Planted::ReleaseRemove),
+    (cfg!(feature = "planted-store-again"), Planted::StoreAgain),
 ];
 
 /// What can be planted.

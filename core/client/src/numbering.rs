@@ -95,6 +95,23 @@ impl Client {
         self.connection.send(link, &params, pieces)
     }
 
+    /// As [`Client::begin_message`], under a number that [`Numbering::draw`] gave.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::begin_message`].
+    pub fn begin_numbered(
+        &mut self,
+        link: LinkId,
+        token: u64,
+        numbering: &Numbering,
+        number: u64,
+    ) -> Result<(), Misuse> {
+        let tag = numbering.tag(number);
+        let params = SendParams { token, tag: Some(&tag), ..SendParams::default() };
+        self.connection.begin_delivery(link, &params)
+    }
+
     /// As [`Client::send_numbered`], in the transaction that was declared as `txn`. The message is [`Numbering::done`] once that is committed,
     /// and not by its outcome.
     ///

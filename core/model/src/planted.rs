@@ -59,6 +59,8 @@ pub enum Planted {
     TimeOutPrepared,
     /// What a branch in doubt has acknowledged is ready again.
     ReleaseRemove,
+    /// A message that is sent again under its number is stored again.
+    StoreAgain,
 }
 
 /// Whether `fault` happens here and now.
@@ -83,7 +85,7 @@ mod choice {
 
     impl Planted {
         /// All of them.
-        pub const ALL: [Planted; 25] = [
+        pub const ALL: [Planted; 26] = [
             Planted::SkipFlush,
             Planted::ConfirmEarly,
             Planted::DropLastRecord,
@@ -109,6 +111,7 @@ mod choice {
             Planted::HalveCommit,
             Planted::TimeOutPrepared,
             Planted::ReleaseRemove,
+            Planted::StoreAgain,
         ];
 
         /// Its name outside.
@@ -140,6 +143,7 @@ mod choice {
                 Planted::HalveCommit => "halve-commit",
                 Planted::TimeOutPrepared => "time-out-prepared",
                 Planted::ReleaseRemove => "release-remove",
+                Planted::StoreAgain => "store-again",
             }
         }
 
@@ -151,11 +155,15 @@ mod choice {
 
         /// Occasions for each time that it happens, unless another number is asked for. An occasion is what the place that asks
         /// does: a flush, a message sent, a batch of several records, an acknowledgement, a dispatch, a return, a start, a
-        /// connection lost, a message committed with others, a branch prepared, something that a home of transactions hears.
+        /// connection lost, a message committed with others, a branch prepared, something that a home of transactions hears, a message sent again.
         #[must_use]
         pub fn usual(self) -> u32 {
             match self {
-                Planted::SkipFlush | Planted::ShowEarly | Planted::ReturnToTail | Planted::ReuseSequence => 1,
+                Planted::SkipFlush
+                | Planted::ShowEarly
+                | Planted::ReturnToTail
+                | Planted::ReuseSequence
+                | Planted::StoreAgain => 1,
                 Planted::ForgetDeadLetterHalf
                 | Planted::KeepSource
                 | Planted::LoseMark

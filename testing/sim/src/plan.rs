@@ -133,7 +133,16 @@ fn people(seed: u64, host: usize, setup: &Setup, messages: u64, work_us: u64, ca
             let window = [1, 8, 60, 400, 2_000][draw.below(5)];
             crate::client::Out::new(Queue::new(host, &setup.queues[at]), habits, window, each)
         });
-        let outs = outs.collect();
+        let outs: Vec<_> = outs.collect();
+        let numbered = Draw::new(seed, 5_000 + cast.len() as u64).chance(35);
+        let name = |at: usize| {
+            let mut name = [0; 16];
+            name[..8].copy_from_slice(&(cast.len() as u64).to_be_bytes());
+            name[8..].copy_from_slice(&(at as u64).to_be_bytes());
+            name
+        };
+        let number = |(at, out): (usize, crate::client::Out)| if numbered { out.numbered(name(at)) } else { out };
+        let outs = outs.into_iter().enumerate().map(number).collect();
         let every = draw.range(400_000, 3_000_000);
         let role = Role::Produce(Producer::new(outs, dice(cast), burst, beat_us, every));
         cast.push(Cast { host, role, connects_at: draw.range(0, 40_000) });

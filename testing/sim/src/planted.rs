@@ -37,7 +37,7 @@ pub(crate) fn expected(fault: Planted) -> &'static [&'static str] {
         Planted::DropWhenFull | Planted::ForgetDeadLetterHalf | Planted::ShowEarly => &["I1"],
         Planted::WrongQueue => &["I2"],
         Planted::ForgetAcknowledgement | Planted::ResurrectAcknowledged => &["I3"],
-        Planted::DeliverTwice | Planted::DeliverToTwo => &["I3", "I4"],
+        Planted::DeliverTwice | Planted::DeliverToTwo | Planted::StoreAgain => &["I3", "I4"],
         Planted::RedeliverUnflagged => &["I4", "I10"],
         Planted::LoseMark => &["I4"],
         Planted::SwapMessages | Planted::ReturnToTail => &["I5"],

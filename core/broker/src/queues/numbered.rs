@@ -5,7 +5,7 @@ use super::{Due, Queues};
 use crate::io::Level;
 use crate::mail::{Answer, Behind, LinkRef, Payload, Request};
 use packhorse_amqp10::producer::{DEDUP_LOST, DEDUP_UNDECIDED, Opening};
-use packhorse_model::{Head, Numbered, ProducerId, QueueId, TxnId};
+use packhorse_model::{Head, Numbered, Planted, ProducerId, QueueId, TxnId, planted};
 use packhorse_queue::{self as queue, Input, Known};
 use packhorse_txn::{self as txn, Cause};
 
@@ -63,6 +63,7 @@ impl Queues {
         };
         let refused = match self.look_for(slot, numbered, None) {
             Known::New => None,
+            Known::Stored if planted(Planted::StoreAgain) => None,
             Known::Stored => {
                 self.discard(&payload);
                 if !settled {

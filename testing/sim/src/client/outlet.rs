@@ -4,9 +4,10 @@ use super::controller::Tx;
 use super::{Around, Lost, Queue, known, misuse};
 use crate::draw::Draw;
 use crate::message::{Habits, Shape};
-use packhorse_client_core::{Client, Decision, LinkId, Piece, SenderOptions, SenderSettleMode, SessionId};
+use packhorse_client_core::producer::DEDUP_LOST;
+use packhorse_client_core::{Client, Decision, LinkId, Numbering, Piece, SenderOptions, SenderSettleMode, SessionId};
 use packhorse_history::{Event, MessageId};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// See the module.
 pub(crate) struct Out {
@@ -25,6 +26,16 @@ pub(crate) struct Out {
     waiting: u64,
     /// A message that is longer than the window: its bytes, and how many are gone.
     partial: Option<(Vec<u8>, usize)>,
+    numbers: Option<Box<Numbers>>,
+}
+
+/// Of a link whose messages have numbers, and are sent again in its next life: that life is the same to the history, and so are they.
+struct Numbers {
+    numbering: Numbering,
+    /// What each message without an answer is, and whether it was sent in an earlier life.
+    shapes: BTreeMap<u64, (Shape, bool)>,
+    /// What is to be sent again, ascending.
+    again: VecDeque<u64>,
 }
 
 impl Out {
@@ -42,7 +53,16 @@ impl Out {
             unconfirmed,
             waiting: 0,
             partial: None,
+            numbers: None,
         }
+    }
+
+    /// Its messages have numbers, all of them wait for a confirm and outlive the process: what is sent again keeps its order.
+    pub(crate) fn numbered(mut self, producer: [u8; 16]) -> Out {
+        (self.habits.volatile, self.habits.settled) = (0, 0);
+        let (numbering, shapes, again) = (Numbering::new(producer), BTreeMap::new(), VecDeque::new());
+        self.numbers = Some(Box::new(Numbers { numbering, shapes, again }));
+        self
     }
 
     pub(crate) fn attach(
@@ -52,11 +72,17 @@ impl Out {
         token: u64,
         around: &mut Around<'_>,
     ) -> Result<(), Lost> {
-        self.producer = around.books.link();
+        if self.numbers.is_none() || self.next == 0 {
+            self.producer = around.books.link();
+        }
         let name = format!("out-{token}");
         let options =
             SenderOptions { name: &name, address: Some(&self.queue.name), settle: SenderSettleMode::Mixed, token };
-        self.link = Some(client.sender(session, &options).map_err(misuse)?);
+        let link = match &self.numbers {
+            Some(numbers) => client.numbered_sender(session, &options, &numbers.numbering),
+            None => client.sender(session, &options),
+        };
+        self.link = Some(link.map_err(misuse)?);
         Ok(())
     }
 
@@ -73,6 +99,19 @@ impl Out {
             return Ok(0);
         }
         let mut sent = 0;
+        while sent < most
+            && let Some(numbers) = &mut self.numbers
+            && self.waiting < self.window as u64
+            && client.sendable(link)
+            && let Some(number) = numbers.again.pop_front()
+        {
+            sent += 1;
+            let (shape, _) = numbers.shapes[&number];
+            around.press.make(MessageId::new(self.producer, number), shape);
+            if !self.put_out(client, link, number, shape.settled, around)? {
+                return Ok(sent);
+            }
+        }
         while sent < most && self.next < self.until && self.waiting < self.window as u64 && client.sendable(link) {
             let shape = self.habits.draw(draw);
             sent += 1;
@@ -122,19 +161,41 @@ impl Out {
             tx: self.tx.as_ref().map(|tx| tx.number),
         };
         around.put(&event);
-        if !shape.settled {
-            self.unconfirmed.push_back((self.next, false));
-            self.waiting += 1;
-        }
         let token = self.next;
         self.next += 1;
+        if let Some(numbers) = &mut self.numbers {
+            let drawn = numbers.numbering.draw();
+            debug_assert_eq!(drawn, token, "a message's number is its place among all of its link");
+            numbers.shapes.insert(token, (shape, false));
+        }
+        self.put_out(client, link, token, shape.settled, around)
+    }
+
+    /// Sends the message that was just made, or its beginning. False: it is not through.
+    fn put_out(
+        &mut self,
+        client: &mut Client,
+        link: LinkId,
+        token: u64,
+        settled: bool,
+        around: &mut Around<'_>,
+    ) -> Result<bool, Lost> {
+        if !settled {
+            self.unconfirmed.push_back((token, false));
+            self.waiting += 1;
+        }
         let bytes = &around.press.encoded;
-        let (fits, settled) = (client.fits(link, bytes.len()), shape.settled);
-        match &self.tx {
-            None if fits => client.send(link, token, settled, &[Piece::Copy(bytes)]).map(drop),
-            Some(tx) if fits => client.send_in(&tx.id, link, token, settled, &[Piece::Copy(bytes)]).map(drop),
-            None => client.begin_message(link, token, settled),
-            Some(tx) => client.begin_message_in(&tx.id, link, token, settled),
+        let fits = client.fits(link, bytes.len());
+        let numbering = self.numbers.as_ref().map(|numbers| &numbers.numbering);
+        match (&self.tx, numbering) {
+            (None, Some(numbering)) if fits => {
+                client.send_numbered(link, token, numbering, token, &[Piece::Copy(bytes)]).map(drop)
+            }
+            (None, Some(numbering)) => client.begin_numbered(link, token, numbering, token),
+            (None, None) if fits => client.send(link, token, settled, &[Piece::Copy(bytes)]).map(drop),
+            (Some(tx), _) if fits => client.send_in(&tx.id, link, token, settled, &[Piece::Copy(bytes)]).map(drop),
+            (None, None) => client.begin_message(link, token, settled),
+            (Some(tx), _) => client.begin_message_in(&tx.id, link, token, settled),
         }
         .map_err(misuse)?;
         if fits {
@@ -167,7 +228,14 @@ impl Out {
             self.unconfirmed.pop_front();
         }
         let message = MessageId::new(self.producer, sequence);
+        let mut again = false;
+        if let Some(numbers) = &mut self.numbers {
+            numbers.numbering.done(sequence);
+            again = numbers.shapes.remove(&sequence).is_some_and(|(_, again)| again);
+        }
         let event = match decision {
+            // Whether the first one was stored nobody knows, or a queue that is gone did.
+            _ if again && [DEDUP_LOST, "amqp:resource-deleted"].contains(&reason) => Event::SentUnknown { message },
             Decision::Accepted => Event::SentOk { message },
             _ => Event::SentRejected { message, reason },
         };
@@ -176,6 +244,11 @@ impl Out {
 
     /// The link is gone: nobody knows what became of what has no answer.
     pub(crate) fn lost(&mut self, around: &mut Around<'_>) {
+        if let Some(numbers) = &mut self.numbers {
+            self.unconfirmed.clear();
+            numbers.again = numbers.numbering.unconfirmed().collect();
+            numbers.shapes.values_mut().for_each(|(_, again)| *again = true);
+        }
         for (sequence, answered) in self.unconfirmed.drain(..) {
             if !answered {
                 around.put(&Event::SentUnknown { message: MessageId::new(self.producer, sequence) });
@@ -206,6 +279,7 @@ impl Out {
     }
 
     pub(crate) fn is_sent(&self) -> bool {
-        self.next >= self.until && self.partial.is_none()
+        let again = self.numbers.as_ref().is_some_and(|numbers| !numbers.again.is_empty());
+        self.next >= self.until && self.partial.is_none() && !again
     }
 }
