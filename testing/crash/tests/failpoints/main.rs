@@ -2,6 +2,7 @@
 //! a failpoint (`shell/runtime/src/failpoints`). Runs with the feature `failpoints` of this package, against a broker that was
 //! built with the feature of the same name; the step `planted` of the test command builds both.
 
+mod planted;
 mod transactions;
 
 use packhorse_client_core::{Event, Misuse, ReceiverOptions, Verdict};
