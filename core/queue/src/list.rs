@@ -16,6 +16,9 @@ use packhorse_model::{Planted, Sequence, planted};
 /// Entries in a full chunk.
 const CHUNK: usize = 128;
 
+/// Most entries of a chunk into which another one is put: there is room for what comes.
+const WELL_FILLED: usize = CHUNK * 3 / 4;
+
 /// Where an entry is, until the list changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -121,15 +124,22 @@ impl List {
         if self.chunks[chunk].slots.len() < CHUNK {
             return Place { chunk, slot: at };
         }
-        // What comes next probably belongs right behind it, so it is the last of its chunk.
-        self.new_chunk(chunk + 1);
         if at == CHUNK {
+            if self.chunks.get(chunk + 1).is_none_or(|next| next.slots.len() > WELL_FILLED) {
+                self.new_chunk(chunk + 1);
+            }
             return Place { chunk: chunk + 1, slot: 0 };
         }
+        // What comes next probably belongs right behind it, so it is the last of its chunk.
+        self.new_chunk(chunk + 1);
         let mut upper = core::mem::take(&mut self.chunks[chunk + 1].slots);
         upper.extend(self.chunks[chunk].slots.drain(at..));
+        let lives = upper.len();
         self.chunks[chunk + 1].slots = upper;
-        Place { chunk, slot: at }
+        // Neither fits to the other, but a small one may fit to the neighbor on its other side.
+        self.join(chunk + 1, lives);
+        self.join(chunk, at);
+        self.room_for(sequence)
     }
 
     fn new_chunk(&mut self, at: usize) {
@@ -320,7 +330,7 @@ impl List {
     /// and is left alone. So the chunks of a list are on average more than a third full, whatever goes in which order.
     fn join(&mut self, at: usize, live: usize) {
         let last = self.chunks.len() - 1;
-        let fits = |other: usize| other < last && self.chunks[other].live() + live <= CHUNK * 3 / 4;
+        let fits = |other: usize| other < last && self.chunks[other].live() + live <= WELL_FILLED;
         let left = if at == last {
             return;
         } else if at > 0 && fits(at - 1) {
@@ -579,6 +589,29 @@ mod tests {
                 let between = pair.next / 2;
                 let found = pair.list.find(between).map(|p| pair.list.slot(p).packed.state() != State::Gone);
                 prop_assert_eq!(found.unwrap_or(false), pair.model.contains_key(&between));
+            }
+        }
+    }
+
+    /// A few at a time, each into a chunk that is full or at its edge: chunks of one or two entries do not pile up.
+    #[test]
+    fn entries_that_come_one_by_one_into_full_chunks_leave_no_small_ones_behind() {
+        for step in [1, 2, 63, 126, 127, 128, 129, 255] {
+            let mut pair = Pair::default();
+            for _ in 0..4 * CHUNK {
+                pair.push(1, State::Available);
+            }
+            for round in 0..4 * CHUNK as u64 {
+                pair.insert(2 * (round * step % (4 * CHUNK as u64)), State::Available);
+                pair.check();
+            }
+            let mut pair = Pair::default();
+            for n in 0..6 * CHUNK as u64 {
+                pair.push(if n.is_multiple_of(step) { 2 } else { 0 }, State::Available);
+            }
+            for sequence in (0..pair.next).rev() {
+                pair.insert(sequence, State::Staged);
+                pair.check();
             }
         }
     }
