@@ -96,6 +96,11 @@ pub(super) fn judge(record: &Record, atomic: &mut Atomic, report: &mut Report) {
         if sent.in_tx() || sent.delayed || !record.operations.keeps_order(browser.queue, sent.queue) {
             continue;
         }
+        // What a consumer had when others were moved, and gave back, was moved behind them.
+        let was_away = |receipt: &Receipt| receipt.from <= browsed.at.saturating_add(slack);
+        if browser.queue != sent.queue && receipts.iter().any(was_away) {
+            continue;
+        }
         let key = (browsed.consumer, browsed.message.producer, sent.queue, sent.priority);
         match highest.get(&key) {
             Some(before) if before.message.sequence > browsed.message.sequence => {

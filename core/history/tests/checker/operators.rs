@@ -408,4 +408,18 @@ mod browsed {
         let two = story().at(21, 2, browser(8)).at(25, 2, shown(1, 7)).at(26, 2, shown(1, 8)).at(27, 2, shown(0, 8));
         assert_eq!(two.broken(), [("I5", 1)], "each link by itself");
     }
+
+    /// Seed 774 of 4262d47: a consumer gave back what it had while an operator moved messages, and it was moved behind later ones.
+    #[test]
+    fn what_was_given_back_during_a_move_is_behind_what_was_sent_later() {
+        let shown_there = |had: bool| {
+            let other = Event::Browser { consumer: 7, queue: OTHER };
+            let story = Story::of(3).at(1, 1, attach(1)).at(1, 1, credit(1, 9)).confirmed(5, 0..2);
+            let story = story.at(20, 0, moves(1));
+            let story = if had { story.at(12, 1, recv(0, 1, 0)).at(21, 1, release(0, 1)) } else { story };
+            story.at(25, 0, moved(1, 2)).at(30, 2, other).at(35, 2, shown(1, 7)).at(36, 2, shown(0, 7)).broken()
+        };
+        assert_eq!(shown_there(true), NOTHING);
+        assert_eq!(shown_there(false), [("I5", 1)]);
+    }
 }
