@@ -58,7 +58,7 @@ fn a_world_has_thousands_of_messages_and_twenty_faults_in_flight() {
 fn worlds_with_transactions_have_some_of_every_fate() {
     let (mut committed, mut unknown, mut other, mut prepared, mut decided) = (0, 0, 0, 0, 0);
     let (mut resumed, mut shared) = (0, 0);
-    for seed in [0, 1, 2, 9, 10, 11] {
+    for seed in [0, 1, 2, 9, 10, 11, 12, 13, 14] {
         let verdict = run(&Settings::new(seed));
         let sources = verdict.files.iter().map(|(name, bytes)| (name.clone(), bytes.as_slice()));
         let report = check_files(sources, &Options::default()).expect("it was judged before");
