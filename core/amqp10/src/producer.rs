@@ -2,6 +2,8 @@
 //!
 //! Must not know: what becomes of a number.
 
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::codec::{Data, Map, ValueWriter, put_symbol, put_ulong, put_uuid};
@@ -41,18 +43,16 @@ impl Opening {
     /// # Errors
     ///
     /// One sentence: it says that it is one, and then says nonsense.
-    pub fn read(properties: Option<Map<'_>>) -> Result<Option<Opening>, &'static str> {
+    pub fn read(properties: Option<Map<'_>>) -> Result<Option<Opening>, String> {
         let Some(properties) = properties else { return Ok(None) };
         let Some(producer) = properties.get(PRODUCER_PROPERTY) else { return Ok(None) };
-        let Data::Uuid(producer) = producer.data() else { return Err("packhorse:producer is a uuid") };
+        let Data::Uuid(producer) = producer.data() else { return Err(format!("{PRODUCER_PROPERTY} is a uuid")) };
         let number = |key| properties.get(key).and_then(|value| value.as_u64());
         let (Some(lowest), Some(next)) = (number(LOWEST_PROPERTY), number(NEXT_PROPERTY)) else {
-            return Err(
-                "packhorse:lowest-unconfirmed and packhorse:next-number are ulongs, and go with packhorse:producer",
-            );
+            return Err(format!("{LOWEST_PROPERTY} and {NEXT_PROPERTY} are ulongs, and go with {PRODUCER_PROPERTY}"));
         };
         if lowest > next {
-            return Err("packhorse:lowest-unconfirmed is at most packhorse:next-number");
+            return Err(format!("{LOWEST_PROPERTY}, {lowest}, is above {NEXT_PROPERTY}, {next}"));
         }
         Ok(Some(Opening { producer, lowest, next }))
     }

@@ -90,9 +90,7 @@ impl Client {
         number: u64,
         pieces: &[Piece<'_>],
     ) -> Result<u32, Misuse> {
-        let tag = numbering.tag(number);
-        let params = SendParams { token, tag: Some(&tag), ..SendParams::default() };
-        self.connection.send(link, &params, pieces)
+        self.connection.send(link, &params(token, &numbering.tag(number)), pieces)
     }
 
     /// As [`Client::begin_message`], under a number that [`Numbering::draw`] gave.
@@ -107,9 +105,7 @@ impl Client {
         numbering: &Numbering,
         number: u64,
     ) -> Result<(), Misuse> {
-        let tag = numbering.tag(number);
-        let params = SendParams { token, tag: Some(&tag), ..SendParams::default() };
-        self.connection.begin_delivery(link, &params)
+        self.connection.begin_delivery(link, &params(token, &numbering.tag(number)))
     }
 
     /// As [`Client::send_numbered`], in the transaction that was declared as `txn`. The message is [`Numbering::done`] once that is committed,
@@ -129,9 +125,12 @@ impl Client {
     ) -> Result<u32, Misuse> {
         let tag = numbering.tag(number);
         let state = DeliveryState::Transactional(TransactionalState { txn_id: txn, outcome: None });
-        let params = SendParams { token, tag: Some(&tag), state: Some(&state), ..SendParams::default() };
-        self.connection.send(link, &params, pieces)
+        self.connection.send(link, &SendParams { state: Some(&state), ..params(token, &tag) }, pieces)
     }
+}
+
+fn params(token: u64, tag: &[u8; 16]) -> SendParams<'_> {
+    SendParams { token, tag: Some(tag), ..SendParams::default() }
 }
 
 /// The number below which the broker knows nothing of the producer. `None`: it does not know of numbers.

@@ -4,19 +4,8 @@
 use packhorse_journal::Options;
 use packhorse_journal::sim::{CrashMode, Sim, SimDisk, SimStore};
 use packhorse_model::{Now, ShardId};
-use packhorse_store::contract::StoreUnderTest;
+use packhorse_store::contract::{FEW, StoreUnderTest};
 use packhorse_store::{Remember, Store};
-
-/// So few that histories forget some.
-const FEW: Remember = Remember {
-    branches_ms: 600_000,
-    branches_max: 40,
-    sessions_ms: 500_000,
-    sessions_max: 30,
-    gaps_max: 5,
-    producers_ms: 400_000,
-    producers_max: 20,
-};
 
 struct Journal {
     sim: Sim,

@@ -20,6 +20,17 @@ use packhorse_model::{
     QueueId, QueueLimits, QueueName, QueueSettings, Reason, Resident, Sequence, ShardId, TxnId, Xid,
 };
 
+/// So little is remembered that the rules' histories forget some; see [`StoreUnderTest::remember`].
+pub const FEW: Remember = Remember {
+    branches_ms: 600_000,
+    branches_max: 40,
+    sessions_ms: 500_000,
+    sessions_max: 30,
+    gaps_max: 5,
+    producers_ms: 400_000,
+    producers_max: 20,
+};
+
 /// A store as the rules handle it.
 pub trait StoreUnderTest: Sized {
     /// The handle of a shard.

@@ -1,18 +1,8 @@
 //! The memory store passes the contract, with batches durable at once and with batches durable when settled.
 
 use packhorse_model::ShardId;
-use packhorse_store::contract::StoreUnderTest;
+use packhorse_store::contract::{FEW, StoreUnderTest};
 use packhorse_store::{Memory, MemoryStore, Remember, Store};
-
-const FEW: Remember = Remember {
-    branches_ms: 600_000,
-    branches_max: 40,
-    sessions_ms: 500_000,
-    sessions_max: 30,
-    gaps_max: 5,
-    producers_ms: 400_000,
-    producers_max: 20,
-};
 
 /// A memory store and its handles.
 struct UnderTest {

@@ -189,8 +189,8 @@ impl fmt::Display for Cause {
             Cause::OperationFailed => "an operation in it failed",
             Cause::Limit(limit) => return write!(f, "it reached the limit of {limit}"),
             Cause::Fenced => "its outcome was asked for before it was committed",
-            Cause::NumberLost => "a message in it may have been stored before, and its number is not known any more",
-            Cause::NumberUndecided => "a message in it is in another transaction, which is not decided",
+            Cause::NumberLost => "a message in it may have been stored before, and its number is not known any more: look whether it is there before it is sent under a new one",
+            Cause::NumberUndecided => "a message in it is in another transaction, which is not decided: send it again when that is over",
         })
     }
 }

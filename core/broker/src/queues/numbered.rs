@@ -72,11 +72,13 @@ impl Queues {
                 return;
             }
             Known::Lost => {
-                let why = "may have been stored: it is not known any more, and was not stored now".to_string();
+                let why = "may have been stored: that is not known any more, and it was not stored now. Look whether it is there before it is sent under a new number".to_string();
                 Some((DEDUP_LOST, why))
             }
             Known::Undecided(txn) => {
-                let why = format!("is in transaction {txn}, which is not decided, and was not stored now");
+                let why = format!(
+                    "is in transaction {txn}, which is not decided, and was not stored now. Send it again when that is over"
+                );
                 Some((DEDUP_UNDECIDED, why))
             }
         };

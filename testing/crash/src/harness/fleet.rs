@@ -174,22 +174,26 @@ impl Fleet {
         self.wait_ended(CONSUMING, patience)
     }
 
+    /// Waits for all of them, so that each is heard which has found something.
     fn wait_ended(&mut self, which: Range<usize>, patience: Duration) -> Result<(), String> {
         let until = Instant::now() + patience;
-        for one in &mut self.clients[which] {
-            loop {
-                match one.child.try_wait() {
-                    Ok(Some(status)) if status.success() => break,
-                    Ok(Some(status)) => {
-                        return Err(format!("{} ended ({status}): {}", one.name, tail(&one.log)));
-                    }
-                    Ok(None) if Instant::now() < until => pause(Duration::from_millis(2)),
-                    Ok(None) => return Err(format!("{} does not end", one.name)),
-                    Err(e) => return Err(format!("{}: {e}", one.name)),
-                }
+        let ended = self.clients[which].iter_mut().map(|one| one.wait_ended(until));
+        let found: Vec<String> = ended.filter_map(Result::err).collect();
+        if found.is_empty() { Ok(()) } else { Err(found.join("; ")) }
+    }
+}
+
+impl One {
+    fn wait_ended(&mut self, until: Instant) -> Result<(), String> {
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(status)) => return Err(format!("{} ended ({status}): {}", self.name, tail(&self.log))),
+                Ok(None) if Instant::now() < until => pause(Duration::from_millis(2)),
+                Ok(None) => return Err(format!("{} does not end", self.name)),
+                Err(e) => return Err(format!("{}: {e}", self.name)),
             }
         }
-        Ok(())
     }
 }
 

@@ -139,18 +139,8 @@ impl Helper {
     }
 
     pub(super) fn act(&mut self, line: &mut Line, leaving: bool, around: &mut Around<'_>) -> Result<(), Lost> {
-        self.work.go_on(&mut line.client, around)?;
-        if !self.controller.is_free(&line.client) {
-            return Ok(());
-        }
-        if leaving && self.state == State::Idle {
-            self.work.enter(None);
-            return match self.work.leave(&mut line.client, around)? {
-                true => line.close(around),
-                false => Ok(()),
-            };
-        }
-        if around.now_us < self.next_at {
+        let done = leaving && self.state == State::Idle;
+        if !self.work.is_free(&self.controller, line, done, around)? || around.now_us < self.next_at {
             return Ok(());
         }
         self.wait(around);

@@ -1,7 +1,7 @@
 //! Links of a client that works in transactions: what it sends goes to several queues, what it receives is acknowledged in the same
 //! transaction. Messages that it holds between two transactions it keeps for the next one.
 
-use super::controller::Tx;
+use super::controller::{Controller, Tx};
 use super::intake::{In, Standing};
 use super::outlet::Out;
 use super::{Around, Line, Lost};
@@ -121,6 +121,28 @@ impl Work {
             input.grant(client, around)?;
         }
         self.outs.iter_mut().try_for_each(|out| out.push(client))
+    }
+
+    /// What each client does before a step of its own. False: none is due, because an answer is missing, or because it is `done` and
+    /// leaves.
+    pub(super) fn is_free(
+        &mut self,
+        controller: &Controller,
+        line: &mut Line,
+        done: bool,
+        around: &mut Around<'_>,
+    ) -> Result<bool, Lost> {
+        self.go_on(&mut line.client, around)?;
+        if !controller.is_free(&line.client) {
+            return Ok(false);
+        }
+        if done {
+            self.enter(None);
+            if self.leave(&mut line.client, around)? {
+                line.close(around)?;
+            }
+        }
+        Ok(!done)
     }
 
     /// No message is half sent.

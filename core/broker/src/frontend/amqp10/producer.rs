@@ -44,19 +44,18 @@ impl Connection {
             }
         }
         let Some(Kind::Producer(producer)) = self.link_mut(token).map(|link| &mut link.kind) else { return };
+        if transfer.aborted {
+            let partial = producer.partial.take();
+            self.drop_partial(queues, token, partial);
+            self.renew_credit(queues, token);
+            return;
+        }
         let mut numbered = None;
         if producer.numbers.is_some() && transfer.first {
             numbered = self.number_of(queues, transfer, epoch);
             if numbered.is_none() {
                 return;
             }
-        }
-        let Some(Kind::Producer(producer)) = self.link_mut(token).map(|link| &mut link.kind) else { return };
-        if transfer.aborted {
-            let partial = producer.partial.take();
-            self.drop_partial(queues, token, partial);
-            self.renew_credit(queues, token);
-            return;
         }
         if transfer.first && transfer.last {
             let coming = Coming { delivery, format: transfer.format, settled: transfer.settled, epoch, numbered };
