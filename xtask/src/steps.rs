@@ -76,6 +76,8 @@ pub(crate) struct Outcome {
     pub(crate) skipped: u64,
     /// What to show if something failed.
     pub(crate) text: String,
+    /// The names of what failed, of steps that know them.
+    pub(crate) failures: Vec<String>,
 }
 
 impl Outcome {
@@ -190,7 +192,7 @@ fn fmt(context: &mut Context) -> Result<Outcome, String> {
 fn tidy_rules(context: &mut Context) -> Result<Outcome, String> {
     let report = tidy::check(&context.root, &context.metadata)?;
     let failed = report.failed();
-    Ok(Outcome { passed: report.rules() - failed, failed, skipped: 0, text: report.text() })
+    Ok(Outcome { passed: report.rules() - failed, failed, text: report.text(), ..Outcome::default() })
 }
 
 fn generated(_: &mut Context) -> Result<Outcome, String> {
@@ -237,13 +239,15 @@ fn unit(context: &mut Context) -> Result<Outcome, String> {
         Binary::Documentation(library) => packages.iter().find(|name| name.replace('-', "_") == library).cloned(),
     });
     let mut outcome = counts.outcome;
+    if outcome.text.is_empty() {
+        outcome.text = finished.tail();
+    }
     for (package, passed) in counts.members {
         *context.record.members.entry(package).or_default() += passed;
     }
     if !finished.ok && outcome.failed == 0 {
         return Err(format!("{}\n{}", finished.tail(), finished.status));
     }
-    outcome.text = finished.tail();
     Ok(outcome)
 }
 
@@ -253,7 +257,7 @@ enum Binary<'a> {
     Documentation(&'a str),
 }
 
-/// Counts from the output of `cargo test`, by package.
+/// Counts from the output of `cargo test`, by package; of what failed, the names and what was printed.
 #[derive(Debug, Default)]
 struct TestCounts {
     outcome: Outcome,
@@ -264,7 +268,22 @@ impl TestCounts {
     fn parse(output: &str, owner: impl Fn(Binary<'_>) -> Option<String>) -> TestCounts {
         let mut counts = TestCounts::default();
         let mut package = None;
-        for line in output.lines().map(str::trim) {
+        let mut telling = false;
+        for whole in output.lines() {
+            let line = whole.trim();
+            if let Some(test) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
+                counts
+                    .outcome
+                    .failures
+                    .push(format!("{}{test}", package.iter().map(|name| format!("{name}: ")).collect::<String>()));
+            }
+            // From the first `failures:` of a block to its end there is what the failed tests printed.
+            telling |= line == "failures:";
+            if telling {
+                counts.outcome.text.push_str(whole);
+                counts.outcome.text.push('\n');
+            }
+            telling &= !line.starts_with("test result: ");
             if let Some(rest) = line.strip_prefix("Running ") {
                 let path = rest.rsplit_once('(').map(|(_, path)| path.trim_end_matches(')'));
                 package = path.and_then(|path| owner(Binary::Executable(path)));
@@ -297,8 +316,13 @@ fn summary(finished: command::Finished) -> Result<Outcome, String> {
         return Err(format!("{}\n{}, without its line `N passed, N failed`", finished.tail(), finished.status));
     };
     let count = |word: &str| count_before(line, word);
-    let outcome =
-        Outcome { passed: count("passed"), failed: count("failed"), skipped: count("skipped"), text: finished.tail() };
+    let outcome = Outcome {
+        passed: count("passed"),
+        failed: count("failed"),
+        skipped: count("skipped"),
+        text: finished.tail(),
+        failures: Vec::new(),
+    };
     if finished.ok == (outcome.failed == 0) && outcome.passed + outcome.failed > 0 {
         Ok(outcome)
     } else {
@@ -427,7 +451,9 @@ fn planted(context: &mut Context) -> Result<Outcome, String> {
         // It was not built, and there is nothing to run.
         return Err(format!("{}\n{}", tests.tail(), tests.status));
     }
-    outcome.text = tests.tail();
+    if outcome.text.is_empty() {
+        outcome.text = tests.tail();
+    }
     let mut parts = vec![Ok(outcome)];
     let mut command = Command::new(harness);
     command.arg(crash::PLANTED).arg("--bin").arg(broker).arg("--dir").arg(target.join("crash"));
@@ -455,6 +481,7 @@ fn joined(parts: Vec<Result<Outcome, String>>) -> Result<Outcome, String> {
                 sum.passed += part.passed;
                 sum.failed += part.failed;
                 sum.skipped += part.skipped;
+                sum.failures.extend(part.failures);
                 texts.push(part.text);
             }
             Err(text) => {
@@ -529,6 +556,17 @@ mod tests {
 running 2 tests
 test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
      Running tests/kill.rs (target/debug/deps/kill-77)
+test starts ... ok
+test kills::all ... FAILED
+
+failures:
+
+---- kills::all stdout ----
+it is not dead
+
+failures:
+    kills::all
+
 test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
    Doc-tests packhorse_model
 test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
@@ -548,6 +586,12 @@ test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
         });
         assert_eq!((counts.outcome.passed, counts.outcome.failed, counts.outcome.skipped), (9, 1, 1));
         assert_eq!(counts.members, BTreeMap::from([("crash".to_owned(), 3), ("model".to_owned(), 6)]));
+        assert_eq!(counts.outcome.failures, ["crash: kills::all"]);
+        let text = counts.outcome.text;
+        assert!(
+            text.contains("it is not dead") && !text.contains("test starts") && !text.contains("Doc-tests"),
+            "{text}"
+        );
     }
 
     fn finished(ok: bool, output: &str) -> command::Finished {
@@ -567,7 +611,7 @@ test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
 
     #[test]
     fn a_part_that_fails_hides_no_other() {
-        let part = |passed, failed, text: &str| Outcome { passed, failed, skipped: 0, text: text.to_owned() };
+        let part = |passed, failed, text: &str| Outcome { passed, failed, text: text.to_owned(), ..Outcome::default() };
         let sum = joined(vec![Ok(part(1, 2, "the first")), Ok(part(30, 0, "the second"))]).expect("both are judged");
         assert_eq!((sum.passed, sum.failed, sum.text.as_str()), (31, 2, "the first\nthe second"));
         let text = joined(vec![Err("it does not start".to_owned()), Ok(part(30, 4, "the second"))]);

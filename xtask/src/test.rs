@@ -113,6 +113,12 @@ fn print_table(done: &[Done], total: Duration) -> u64 {
         println!("{:<14}{:>9.1}  {result}", step.name, step.took.as_secs_f64());
     }
     println!("{:<14}{:>9.1}\n", "all", total.as_secs_f64());
+    // Once more at the end, where a reader looks first and nothing is cut off.
+    for step in done {
+        for name in step.result.iter().flat_map(|outcome| &outcome.failures) {
+            println!("failed: {}: {name}", step.name);
+        }
+    }
     println!("{passed} passed, {failed} failed, {skipped} skipped");
     failed
 }
@@ -150,7 +156,7 @@ mod tests {
 
     #[test]
     fn the_closing_counts_take_inner_counts_and_one_for_each_failed_step() {
-        let outcome = Outcome { passed: 5, failed: 0, skipped: 2, text: String::new() };
+        let outcome = Outcome { passed: 5, skipped: 2, ..Outcome::default() };
         let step = |result| Done { name: "x", took: Duration::ZERO, result };
         assert_eq!(print_table(&[step(Ok(outcome)), step(Err("no".to_owned()))], Duration::ZERO), 1);
     }
