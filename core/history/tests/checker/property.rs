@@ -23,6 +23,13 @@ proptest! {
     }
 }
 
+/// A consumer closed its link in order after it was broken, with an acknowledgement that never arrived; the random runs above met it.
+#[test]
+fn an_end_that_nobody_answered_proves_no_acknowledgement() {
+    let (report, _) = check(4_193_727_880_522_057_418, 115, Fault::None);
+    assert!(report.is_clean(), "{report}");
+}
+
 /// Runs seeds until the fault happened `wanted` times, and demands that each time it was found, and nothing else. A counter that is
 /// too low may tell of a lost message as well, and one that is too high of a duplicate.
 fn caught(fault: Fault, invariant: Invariant, wanted: u32) {

@@ -442,6 +442,8 @@ impl World {
             let reads_on = self.fault == Fault::Swap || self.one_in(2);
             let link = &mut self.processes[process].links[link];
             link.closing = true;
+            // Of one that is broken already, which the client has not noticed, nobody answers the end.
+            let reached = link.connected;
             link.to_broker.push_back(ToBroker::Close);
             while link.connected && !link.to_broker.is_empty() {
                 match link.to_broker.pop_front() {
@@ -457,8 +459,10 @@ impl World {
                 self.read(process, link_index, usize::MAX);
                 let held = std::mem::take(&mut self.processes[process].links[link_index].holds);
                 self.given_back.extend(held);
-                // In the file at once, for without it a swap may be explained.
-                self.act(process, Event::Detach { consumer: number, orderly: true, confirmed: true });
+                if reached {
+                    // In the file at once, for without it a swap may be explained.
+                    self.act(process, Event::Detach { consumer: number, orderly: true, confirmed: true });
+                }
             } else {
                 link.to_client.clear();
             }
