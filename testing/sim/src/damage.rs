@@ -44,6 +44,7 @@ pub(crate) fn blocks(disk: &SimDisk) -> Vec<Block> {
         };
         let (run, first) = (u32_at(bytes, 40), u64_at(bytes, 48));
         let mut offset = UNIT;
+        let salt = u32_at(bytes, SALT);
         let mut next: Option<u64> = None;
         while offset + HEADER <= bytes.len() {
             let block = &bytes[offset..];
@@ -51,7 +52,9 @@ pub(crate) fn blocks(disk: &SimDisk) -> Vec<Block> {
             // What is left of an earlier use of the file is of another run, or counts otherwise.
             let fits =
                 block.starts_with(b"phBK") && u32_at(block, 4) == run && length >= HEADER && length <= block.len();
-            if !fits || number < first || next.is_some_and(|next| next != number) {
+            // A header that was flipped before says nothing that is true.
+            let whole = crc32c::crc32c_append(salt, &block[..HEADER - 4]) == u32_at(block, HEADER - 4);
+            if !fits || !whole || number < first || next.is_some_and(|next| next != number) {
                 break;
             }
             let (meta, durable) = (u32_at(block, 44) as usize, u64_at(block, 16));
@@ -227,4 +230,45 @@ pub(crate) fn bodies_in(disk: &SimDisk, name: FileName, offset: u64, length: u32
     // A large message's file holds one body, wherever it is hurt.
     let part = if matches!(name, FileName::Large(_)) { bytes } else { &bytes[from..to] };
     find_bodies(part, |_, _, id| out.push(id));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A segment with blocks of these numbers, a unit each.
+    fn segment(numbers: &[u64]) -> Vec<u8> {
+        let (salt, run) = (77u32, 3u32);
+        let mut bytes = vec![0; UNIT];
+        bytes[..8].copy_from_slice(b"phSEGMNT");
+        bytes[SALT..SALT + 4].copy_from_slice(&salt.to_le_bytes());
+        bytes[40..44].copy_from_slice(&run.to_le_bytes());
+        bytes[48..56].copy_from_slice(&numbers[0].to_le_bytes());
+        for number in numbers {
+            let mut block = vec![0; UNIT];
+            block[..4].copy_from_slice(b"phBK");
+            block[4..8].copy_from_slice(&run.to_le_bytes());
+            block[8..16].copy_from_slice(&number.to_le_bytes());
+            block[16..24].copy_from_slice(&(number - 1).to_le_bytes());
+            block[40..44].copy_from_slice(&(HEADER as u32).to_le_bytes());
+            let sum = crc32c::crc32c_append(salt, &block[..HEADER - 4]);
+            block[HEADER - 4..HEADER].copy_from_slice(&sum.to_le_bytes());
+            bytes.extend(block);
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_block_that_is_hurt_already_is_not_taken_for_one_that_nobody_was_told_of() {
+        let name = FileName::Segment(5);
+        let numbers = |disk: &SimDisk| blocks(disk).iter().map(|block| block.number).collect::<Vec<_>>();
+        for at in 0..HEADER {
+            let mut disk = SimDisk::new(1);
+            disk.plant(name, Some(segment(&[130, 131])));
+            assert_eq!(numbers(&disk), [130, 131]);
+            flip(&mut disk, name, UNIT + at, 3);
+            assert_eq!(numbers(&disk), [0; 0], "byte {at}");
+            assert!(flip_tail(&mut disk, 131, true, &mut Draw::new(1, 1)).is_none(), "byte {at}");
+        }
+    }
 }
