@@ -6,6 +6,7 @@ use super::atomic::Atomic;
 use super::judge::{Case, evidence};
 use super::messages::{Answer, End, Place, Receipt};
 use super::operators::Reached;
+use super::order::maybe_late;
 use super::record::Record;
 use crate::event::MessageId;
 use crate::report::{Invariant, Report, Violation};
@@ -104,6 +105,9 @@ pub(super) fn judge(record: &Record, atomic: &mut Atomic, report: &mut Report) {
         let key = (browsed.consumer, browsed.message.producer, sent.queue, sent.priority);
         match highest.get(&key) {
             Some(before) if before.message.sequence > browsed.message.sequence => {
+                if maybe_late(record, sent) {
+                    continue;
+                }
                 let events = [sent_place, ("overtaken by", before.place)];
                 let what = "a browser was shown one that its producer sent later before it";
                 add(record, browsed, &events, Invariant::Order, what, report);

@@ -59,6 +59,8 @@ pub(crate) struct Sent {
     pub(crate) tx: u32,
     /// When its stored body was damaged on purpose, or could not be read.
     pub(crate) damaged_at: Option<u64>,
+    /// Its connection died without an answer, and it was sent again.
+    pub(crate) again: bool,
 }
 
 impl Sent {

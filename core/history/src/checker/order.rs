@@ -6,6 +6,8 @@
 //! What is sent in transactions comes in the order of their commits, and in one transaction in the order of sending. Of two commits, and of a
 //! commit and a message that is sent by itself, only what is certain counts: one was over before the other was asked for.
 //!
+//! Where messages are refused, one that was sent again may come later than what was sent after it.
+//!
 //! A return does not change the order: what was certainly back before a link began comes to it before what was sent later.
 
 use super::judge::evidence;
@@ -247,12 +249,18 @@ fn certainly_back(record: &Record, earlier: &Receipt, later: &Receipt) -> bool {
         && back_at.is_some_and(|at| at + record.options.slack_ns < next.attached_at)
 }
 
+/// Whether it may have come behind what was sent after it: its connection died, and it was sent again. The first may have been refused, as
+/// others were, with an answer that nobody got.
+pub(super) fn maybe_late(record: &Record, sent: &Sent) -> bool {
+    sent.again && record.queues.get(sent.queue).refuses
+}
+
 /// Whether it may have been out of its place when `overtaker` was sent out: its body could not be read, and what is behind such a one goes on. Or
 /// `first` may not have been the first time: another consumer, that was there when `overtaker` was sent out, closed its link in order, and what
 /// was on its way to it went back unseen and unrecorded.
 fn maybe_away(record: &Record, sent: &Sent, first: &Receipt, overtaker: &Receipt) -> bool {
     let slack = record.options.slack_ns;
-    if sent.damaged_at.is_some_and(|at| at <= overtaker.at + slack) {
+    if maybe_late(record, sent) || sent.damaged_at.is_some_and(|at| at <= overtaker.at + slack) {
         return true;
     }
     let here = [Some(sent.queue), Some(first.queue).filter(|queue| *queue != sent.queue)];

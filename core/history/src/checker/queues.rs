@@ -47,6 +47,8 @@ pub(crate) struct Queue {
     pub(crate) drained: Vec<(u64, Place)>,
     /// A consumer with a filter was there: nobody can say what the others should have got.
     pub(crate) filtered: bool,
+    /// A message was refused here.
+    pub(crate) refuses: bool,
     pub(crate) unread: Vec<Unread>,
     /// When pre-settled links ended with something on its way, and until when more may have been sent: it is gone, rightly.
     pub(crate) presettled_lost: Vec<(u64, u64)>,
@@ -141,6 +143,7 @@ impl Queues {
                     broker: super::brokers::Brokers::ALL,
                     drained: Vec::new(),
                     filtered: false,
+                    refuses: false,
                     unread: Vec::new(),
                     presettled_lost: Vec::new(),
                     readings: Vec::new(),

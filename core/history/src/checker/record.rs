@@ -194,6 +194,7 @@ impl Record {
                     delayed: delay_ms != 0,
                     tx: tx.map_or(NONE, |tx| self.transactions.index(tx)),
                     damaged_at: None,
+                    again: false,
                 };
                 self.messages.send(message.producer, sent).map_err(|before| {
                     format!("producer {} sends {} after {before}: sequences ascend", message.producer, message.sequence)
@@ -472,7 +473,13 @@ impl Record {
             return Err(format!("an answer for message {message}, which has not been sent"));
         };
         if sent.answer_place.is_some() {
-            return Err(format!("a second answer for message {message}"));
+            if sent.answer != Answer::Unknown {
+                return Err(format!("a second answer for message {message}"));
+            }
+            sent.again = true;
+        }
+        if answer == Answer::Refused {
+            self.queues.get_mut(sent.queue).refuses = true;
         }
         (sent.answer, sent.answer_at, sent.answer_place) = (answer, at, place);
         match answer {

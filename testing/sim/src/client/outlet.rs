@@ -245,7 +245,6 @@ impl Out {
     /// The link is gone: nobody knows what became of what has no answer.
     pub(crate) fn lost(&mut self, around: &mut Around<'_>) {
         if let Some(numbers) = &mut self.numbers {
-            self.unconfirmed.clear();
             numbers.again = numbers.numbering.unconfirmed().collect();
             numbers.shapes.values_mut().for_each(|(_, again)| *again = true);
         }

@@ -18,6 +18,32 @@ fn a_return_to_its_place_is_no_first_delivery() {
 }
 
 #[test]
+fn what_was_sent_again_may_be_late_where_messages_are_refused() {
+    // The second is answered first, the first when its client has sent it again; the third is refused, or not.
+    let story = |again: bool, refused: bool, browses: bool| {
+        let mut story = two_consumers().at(10, 0, send(0)).at(10, 0, send(1)).at(10, 0, send(2)).at(11, 0, sent_ok(1));
+        story = if again { story.at(12, 0, Event::SentUnknown { message: message(0) }) } else { story };
+        story = if refused {
+            story.at(13, 0, Event::SentRejected { message: message(2), reason: "full" })
+        } else {
+            story.at(13, 0, sent_ok(2))
+        };
+        story = story.at(18, 0, sent_ok(0));
+        if browses {
+            let shown = |n| Event::Browsed { message: message(n), consumer: 9, crc_ok: true };
+            let browser = Event::Browser { consumer: 9, queue: QUEUE };
+            return story.at(20, 2, browser).at(21, 2, shown(1)).at(22, 2, shown(0)).broken();
+        }
+        story.at(20, 1, recv(1, 1, 0)).at(30, 1, recv(0, 1, 0)).broken()
+    };
+    for browses in [false, true] {
+        assert_eq!(story(true, true, browses), NOTHING);
+        assert_eq!(story(true, false, browses), [("I5", 1)], "nothing says that the first was refused");
+        assert_eq!(story(false, true, browses), [("I5", 1)], "it was sent once");
+    }
+}
+
+#[test]
 fn what_came_back_before_a_link_began_comes_before_what_was_sent_later() {
     // The link that held the first one ends, and is answered at 30; another one begins then or before.
     let ended = |began: u64, released: bool, answered: bool| {
