@@ -66,7 +66,11 @@ pub(super) fn judge(record: &Record, atomic: &mut Atomic, report: &mut Report) {
             let mut in_tx = receipts.iter().filter(|receipt| receipt.end_at + slack < browser.at);
             in_tx.find(|receipt| {
                 let transaction = record.transactions.get(receipt.tx);
-                transaction.is_some_and(|one| one.in_doubt(browser.at, slack) && one.undecided(browsed.at, slack))
+                transaction.is_some_and(|one| {
+                    let part = (receipt.queue, receipt.end_at);
+                    let in_doubt = one.in_doubt(browser.at, slack) && one.undecided(browsed.at, slack);
+                    in_doubt && !record.forced(one, part, browsed.at)
+                })
             })
         };
         if let Some(receipt) = hidden() {

@@ -10,7 +10,6 @@ use super::claims::Claims;
 use super::messages::{Answer, End, Fate, NONE, Place, Receipt, Sent};
 use super::operators::Reached;
 use super::record::Record;
-use super::transactions::Transaction;
 use crate::event::MessageId;
 use crate::report::{Evidence, Invariant, Report, Totals, Violation};
 
@@ -380,7 +379,7 @@ impl Judge<'_, '_> {
             let again = again.map(|again| (again.at, again.place));
             let fate = self.case.fates.last().map(|fate| (fate.at, fate.place));
             let Some((at, place)) = again.or(fate) else { continue };
-            if self.forced(transaction, (first.queue, first.end_at), at) {
+            if self.record.forced(transaction, (first.queue, first.end_at), at) {
                 continue;
             }
             atomic.back(first.tx, Sign::new(self.case, at, [("acknowledged", first.end_place), ("again", place)]));
@@ -395,13 +394,6 @@ impl Judge<'_, '_> {
             }
         }
         wrong
-    }
-
-    /// Whether an operator may have rolled back by force what a branch did in a queue at some time, by `at` and before it was over.
-    fn forced(&self, transaction: &Transaction, (queue, since): (u32, u64), at: u64) -> bool {
-        let slack = self.slack();
-        let mut emptied = self.record.operations.emptied(queue, since.saturating_sub(slack), at.saturating_add(slack));
-        transaction.xid.is_some() && emptied.any(|one| !transaction.over(one.at.saturating_sub(slack)))
     }
 
     /// For I7: a branch that is in doubt has it, and its queue was said to be empty.
@@ -420,7 +412,7 @@ impl Judge<'_, '_> {
                 continue;
             }
             let mut drained = self.record.queues.get(queue).drained.iter();
-            let wrong = |at: u64| transaction.in_doubt(at, self.slack()) && !self.forced(transaction, part, at);
+            let wrong = |at: u64| transaction.in_doubt(at, self.slack()) && !self.record.forced(transaction, part, at);
             if let Some((_, empty)) = drained.find(|(at, _)| wrong(*at)) {
                 let prepared = transaction.prepared.map_or(Place::default(), |(_, place)| place);
                 let events = [("in the branch", place), ("prepared", prepared), ("seen empty", *empty)];

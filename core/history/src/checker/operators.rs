@@ -7,6 +7,8 @@
 use super::brokers::Brokers;
 use super::messages::{Place, Receipt, Sent};
 use super::queues::Queues;
+use super::record::Record;
+use super::transactions::Transaction;
 
 /// What an operator did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,6 +194,15 @@ impl Operations {
     /// Whether a queue was deleted, or may have been, before `at`.
     pub(crate) fn may_be_new(&self, queue: u32, at: u64) -> bool {
         self.all.iter().any(|one| one.queue == queue && one.what == What::Delete && one.at <= at)
+    }
+}
+
+impl Record {
+    /// Whether an operator may have rolled back by force what a branch did in a queue at some time, by `at` and before it was over.
+    pub(crate) fn forced(&self, transaction: &Transaction, (queue, since): (u32, u64), at: u64) -> bool {
+        let slack = self.options.slack_ns;
+        let mut emptied = self.operations.emptied(queue, since.saturating_sub(slack), at.saturating_add(slack));
+        transaction.xid.is_some() && emptied.any(|one| !transaction.over(one.at.saturating_sub(slack)))
     }
 }
 

@@ -220,11 +220,20 @@ mod messages {
 
     #[test]
     fn an_operator_who_empties_a_queue_by_force_gives_back_what_was_acknowledged_there() {
-        let purge = |queue, when| emptied(prepared(), when, queue, false).at(40, 2, recv(0, 2, 1)).broken();
-        assert_eq!(purge(QUEUE, (30, 0)), NOTHING);
-        assert_eq!(purge("other", (30, 0)), [("I7", 1)]);
-        assert_eq!(purge(QUEUE, (50, 0)), [("I7", 1)], "he came later");
-        assert_eq!(purge(QUEUE, (5, 2)), [("I7", 1)], "before it was acknowledged");
+        for shown in [false, true] {
+            let purge = |queue, when| {
+                let story = emptied(prepared(), when, queue, false);
+                if !shown {
+                    return story.at(40, 2, recv(0, 2, 1)).broken();
+                }
+                let browsed = Event::Browsed { message: message(0), consumer: 9, crc_ok: true };
+                story.at(40, 2, Event::Browser { consumer: 9, queue: QUEUE }).at(41, 2, browsed).broken()
+            };
+            assert_eq!(purge(QUEUE, (30, 0)), NOTHING);
+            assert_eq!(purge("other", (30, 0)), [("I7", 1)]);
+            assert_eq!(purge(QUEUE, (50, 0)), [("I7", 1)], "he came later");
+            assert_eq!(purge(QUEUE, (5, 2)), [("I7", 1)], "before it was acknowledged");
+        }
         let over = emptied(asked(prepared(), 30, XaVerb::Commit, 0), (37, 0), QUEUE, false);
         assert_eq!(over.at(40, 2, recv(0, 2, 1)).broken(), [("I3", 1)], "he came when it was over");
     }
