@@ -1,6 +1,7 @@
 //! A producing client: keeps its windows full, over all lives of the broker, and writes down what it did and saw.
 //!
-//! What has no answer when a connection breaks stays unknown and is not sent again: a producer that sends again would hide a loss.
+//! What has no answer when a connection breaks stays unknown and is not sent again: a producer that sends again would hide a loss. One
+//! producer in three numbers its messages and does send them again: then nothing may be stored twice. All of its lives are one.
 
 use super::clock::now_ns;
 use super::diary::Diary;
@@ -11,10 +12,10 @@ use super::options::ClientOptions;
 use super::orders::{self, Order, Orders};
 use crate::Random;
 use packhorse_client_core::{
-    Client, Decision, Event as Told, LinkId, Misuse, Piece, SenderOptions, SenderSettleMode, SessionId,
+    Client, Decision, Event as Told, LinkId, Misuse, Numbering, Piece, SenderOptions, SenderSettleMode, SessionId,
 };
 use packhorse_history::{Event, MessageId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Between two attempts to connect.
@@ -57,6 +58,34 @@ struct Out {
     /// Sent, without an answer.
     open: BTreeSet<u64>,
     next: Kind,
+    numbers: Option<Numbers>,
+}
+
+/// Of a link whose messages have numbers, which are their sequences.
+struct Numbers {
+    numbering: Numbering,
+    /// What each message without an answer is.
+    kinds: BTreeMap<u64, Kind>,
+    /// To be sent again, ascending.
+    again: VecDeque<u64>,
+}
+
+impl Numbers {
+    fn new(random: &mut Random) -> Numbers {
+        let producer = (u128::from(random.number()) << 64 | u128::from(random.number())).to_be_bytes();
+        Numbers { numbering: Numbering::new(producer), kinds: BTreeMap::new(), again: VecDeque::new() }
+    }
+}
+
+impl Out {
+    /// What goes out next: something again, or the next one.
+    fn due(&self) -> (Option<u64>, Kind) {
+        let numbers = self.numbers.as_ref();
+        match numbers.and_then(|numbers| Some((*numbers.again.front()?, numbers))) {
+            Some((again, numbers)) => (Some(again), numbers.kinds[&again]),
+            None => (None, self.next),
+        }
+    }
 }
 
 /// What goes wrong on purpose.
@@ -93,6 +122,7 @@ pub fn run(options: &ClientOptions) -> Result<(), String> {
     let name = format!("producer-{}", options.number);
     let mut random = Random::new(options.seed);
     let queues = options.queue.iter().map(|queue| (queue, false)).chain(options.once.iter().map(|queue| (queue, true)));
+    let numbered = options.number.is_multiple_of(3);
     let outs = queues.map(|(queue, presettled)| Out {
         queue: queue.clone(),
         presettled,
@@ -103,6 +133,7 @@ pub fn run(options: &ClientOptions) -> Result<(), String> {
         sequence: 0,
         open: BTreeSet::new(),
         next: Kind { size: 100, persistent: true, priority: 4 },
+        numbers: (numbered && !presettled).then(|| Numbers::new(&mut random)),
     });
     let outs = outs.collect();
     let producer = Producer {
@@ -228,13 +259,19 @@ impl Producer<'_> {
         for (index, out) in self.outs.iter_mut().enumerate() {
             match (out.standing, out.link) {
                 (Standing::None, _) if !self.stopping => {
-                    out.number = self.options.link_number(self.links);
-                    self.links += 1;
-                    out.sequence = 0;
+                    if out.numbers.is_none() || out.sequence == 0 {
+                        out.number = self.options.link_number(self.links);
+                        self.links += 1;
+                        out.sequence = 0;
+                    }
                     let name = format!("out-{index}");
                     let settle = if out.presettled { SenderSettleMode::Settled } else { SenderSettleMode::Unsettled };
                     let options = SenderOptions { name: &name, address: Some(&out.queue), settle, token: index as u64 };
-                    out.link = Some(client.sender(session, &options).map_err(misuse)?);
+                    let link = match &out.numbers {
+                        Some(numbers) => client.numbered_sender(session, &options, &numbers.numbering),
+                        None => client.sender(session, &options),
+                    };
+                    out.link = Some(link.map_err(misuse)?);
                     out.standing = Standing::Coming;
                 }
                 (Standing::Leaving, Some(link)) if out.open.is_empty() => {
@@ -259,7 +296,7 @@ impl Producer<'_> {
                 } else {
                     out.open.len() < out.window
                 };
-                let bytes = out.next.size + Encoder::AROUND_BYTES;
+                let bytes = out.due().1.size + Encoder::AROUND_BYTES;
                 if !due || !line.client.sendable(link) || !line.client.fits(link, bytes) {
                     break;
                 }
@@ -273,9 +310,18 @@ impl Producer<'_> {
     fn send_one(&mut self, client: &mut Client, index: usize, link: LinkId) -> Result<(), Lost> {
         let run = self.options.run;
         let out = &mut self.outs[index];
-        let (message, kind) = (MessageId::new(out.number, out.sequence), out.next);
+        let (again, kind) = out.due();
+        let message = MessageId::new(out.number, again.unwrap_or(out.sequence));
         let at = now_ns();
         let (bytes, crc) = self.encoder.encode(run, message, kind);
+        let token = (index as u64) << SEQUENCE_BITS | message.sequence;
+        let pieces = [Piece::Copy(bytes)];
+        if let (Some(sequence), Some(numbers)) = (again, &mut out.numbers) {
+            client.send_numbered(link, token, &numbers.numbering, sequence, &pieces).map_err(misuse)?;
+            numbers.again.pop_front();
+            out.open.insert(sequence);
+            return Ok(());
+        }
         let event = Event::Send {
             message,
             queue: &out.queue,
@@ -288,8 +334,16 @@ impl Producer<'_> {
             tx: None,
         };
         self.diary.put(at, &event).inspect_err(|failure| self.failure = Some(failure.clone()))?;
-        let token = (index as u64) << SEQUENCE_BITS | out.sequence;
-        client.send(link, token, out.presettled, &[Piece::Copy(bytes)]).map_err(misuse)?;
+        match &mut out.numbers {
+            Some(numbers) => {
+                let number = numbers.numbering.draw();
+                debug_assert_eq!(number, out.sequence, "its number is its place among all of its link");
+                numbers.kinds.insert(number, kind);
+                client.send_numbered(link, token, &numbers.numbering, number, &pieces)
+            }
+            None => client.send(link, token, out.presettled, &pieces),
+        }
+        .map_err(misuse)?;
         if !out.presettled {
             out.open.insert(out.sequence);
         }
@@ -297,7 +351,9 @@ impl Producer<'_> {
         out.next = if out.presettled {
             Kind { size: 16 + self.random.below(500), persistent: true, priority: 4 }
         } else {
-            Kind::draw(&mut self.random)
+            // A crash forgets numbers of what is not persistent, with the messages.
+            let kind = Kind::draw(&mut self.random);
+            Kind { persistent: kind.persistent || out.numbers.is_some(), ..kind }
         };
         Ok(())
     }
@@ -328,6 +384,10 @@ impl Producer<'_> {
                     if outcome.state == Decision::Received || !out.open.remove(&sequence) {
                         continue;
                     }
+                    if let Some(numbers) = &mut out.numbers {
+                        numbers.numbering.done(sequence);
+                        numbers.kinds.remove(&sequence);
+                    }
                     let message = MessageId::new(out.number, sequence);
                     let put = if outcome.state == Decision::Accepted {
                         self.done += 1;
@@ -351,6 +411,9 @@ impl Producer<'_> {
         for out in &mut self.outs {
             for sequence in std::mem::take(&mut out.open) {
                 self.diary.put(at, &Event::SentUnknown { message: MessageId::new(out.number, sequence) })?;
+            }
+            if let Some(numbers) = &mut out.numbers {
+                numbers.again = numbers.numbering.unconfirmed().collect();
             }
             (out.standing, out.link) = (Standing::None, None);
         }

@@ -52,7 +52,18 @@ struct Sender {
     open: u64,
     answered: bool,
     volatile: HashSet<u64>,
+    /// Without an answer when a connection died; they may be sent again.
+    lost: HashSet<u64>,
     at_kills: Vec<(usize, u64)>,
+}
+
+impl Sender {
+    /// A message has an answer. It is not in flight any more, if it was not given up for lost before.
+    fn answer(&mut self, sequence: u64) {
+        if !self.lost.remove(&sequence) {
+            self.open = self.open.saturating_sub(1);
+        }
+    }
 }
 
 /// A consuming link.
@@ -172,13 +183,17 @@ impl Tally {
                 }
                 Event::SentOk { message } => {
                     let sender = senders.entry(message.producer).or_default();
-                    sender.open = sender.open.saturating_sub(1);
+                    sender.answer(message.sequence);
                     sender.answered = true;
                     self.confirmed_persistent += u64::from(!sender.volatile.remove(&message.sequence));
                 }
-                Event::SentRejected { message, .. } | Event::SentUnknown { message } => {
+                Event::SentRejected { message, .. } => {
+                    senders.entry(message.producer).or_default().answer(message.sequence);
+                }
+                Event::SentUnknown { message } => {
                     let sender = senders.entry(message.producer).or_default();
-                    sender.open = sender.open.saturating_sub(1);
+                    sender.answer(message.sequence);
+                    sender.lost.insert(message.sequence);
                 }
                 Event::Recv { consumer, redelivered, .. } => {
                     receivers.entry(consumer).or_default().open += 1;
@@ -258,11 +273,15 @@ mod tests {
             (30, Event::SentUnknown { message: id(2) }),
             // A link that never gets an answer sends pre-settled: nothing of it is unconfirmed.
             (31, send(2, 0, true)),
+            // One that was given up is sent again, and answered: another one is still in flight.
+            (32, send(1, 3, true)),
+            (33, Event::SentOk { message: id(2) }),
+            (50, Event::Tick),
         ];
         let tally = tally(&events, &[5, 15, 25, 40]);
         let unconfirmed: Vec<u64> = tally.kills.iter().map(|kill| kill.unconfirmed).collect();
-        assert_eq!(unconfirmed, [0, 3, 1, 0]);
-        assert_eq!(tally.confirmed_persistent, 1);
+        assert_eq!(unconfirmed, [0, 3, 1, 1]);
+        assert_eq!(tally.confirmed_persistent, 2);
     }
 
     #[test]
