@@ -19,7 +19,7 @@ const SKIP_FLUSH: &str = "skip-flush";
 
 /// Those that the harness must find. The simulator must find all (`cargo xtask sim --planted`); the others are rarer in a broker that
 /// is killed twenty times, or need measurements that no client makes.
-const OURS: [&str; 7] = [
+const OURS: [&str; 8] = [
     SKIP_FLUSH,
     "confirm-early",
     "drop-last-record",
@@ -27,6 +27,7 @@ const OURS: [&str; 7] = [
     "swap-messages",
     "redeliver-unflagged",
     "deliver-twice",
+    "store-again",
 ];
 
 /// How the harness says that a broker finds its data damaged: after a power cut that is as bad as a message that is lost.
