@@ -1,6 +1,7 @@
 //! The broker's settings, as values. Files, flags and environment are `shell/runtime`'s.
 
 use packhorse_model::{BrokerId, ShardId};
+use packhorse_queue::IdBounds;
 use std::fmt;
 
 /// Limits and defaults of a node (`spec/operate.md`, "Names and limits"). All sizes in bytes, times in ms.
@@ -42,6 +43,10 @@ pub struct Config {
     pub dead_letter_queue: String,
     /// Whether attaching to a name creates the queue.
     pub auto_create: bool,
+    /// How many duplicate ids of messages each queue remembers, and for how long.
+    pub duplicate_ids: IdBounds,
+    /// How many all queues of a shard remember together; no setting. The store keeps as many of all shards.
+    pub all_duplicate_ids: u32,
     /// Of transactions.
     pub transactions: TransactionConfig,
 }
@@ -124,6 +129,8 @@ impl Default for Config {
             delivery_limit: 10,
             dead_letter_queue: "DLQ".into(),
             auto_create: true,
+            duplicate_ids: IdBounds::default(),
+            all_duplicate_ids: 500_000,
             transactions: TransactionConfig::default(),
         }
     }
@@ -182,6 +189,10 @@ impl Config {
         })?;
         let tx = &self.transactions;
         let day_ms = 86_400_000;
+        let IdBounds { max, keep_ms } = self.duplicate_ids;
+        bound("queues.duplicate_ids", u64::from(max), 0, 500_000)?;
+        // The store keeps none for longer.
+        bound("queues.duplicate_ids_keep_ms", keep_ms, 1_000, day_ms)?;
         bound("transactions.max_staged_bytes", tx.max_staged_bytes, 64 << 10, 1 << 40)?;
         bound("transactions.max_open_per_connection", u64::from(tx.max_open_per_connection), 1, 1 << 20)?;
         bound("transactions.max_branches", u64::from(tx.max_branches), 1, 1 << 24)?;

@@ -26,7 +26,7 @@ pub use config::{Config, ConfigError, TransactionConfig};
 pub use io::{Effect, Endpoint, Input, Level, Lost, Mail};
 pub use node::Node;
 pub use packhorse_model::{OnFull, QueueLimits};
-pub use packhorse_queue::Limit;
+pub use packhorse_queue::{IdBounds, Limit};
 pub use packhorse_txn::state::State as TxState;
 pub use packhorse_txn::{Act, Audit, Part, Stats, View};
 pub use shard::{Recovery, Shard};

@@ -2,11 +2,11 @@
 //! in these requests and answers, which are handed over at once within a shard and by mail between two.
 
 use crate::admin::Command;
-use crate::queues::NumberedEnqueue;
+use crate::queues::OnceEnqueue;
 use bytes::Bytes;
 use packhorse_amqp10::producer::Opening;
 use packhorse_model::{
-    ClientSession, ConnectionId, Content, EntryKey, Head, LargeId, Numbered, Outcome, Overlay, Purpose, QueueId,
+    ClientSession, ConnectionId, Content, EntryKey, Head, Identity, LargeId, Outcome, Overlay, Purpose, QueueId,
     QueueName, QueueSettings, Resolution, ShardId, TxnId,
 };
 use packhorse_queue::{ConsumerId, DeliveryKey};
@@ -33,7 +33,7 @@ pub(crate) enum Request {
     /// `settled`.
     Enqueue { from: LinkRef, delivery: u32, settled: bool, head: Head, payload: Payload<'static> },
     /// The same of a producer that numbers its messages.
-    EnqueueNumbered(Box<NumberedEnqueue>),
+    EnqueueOnce(Box<OnceEnqueue>),
     /// A producer that numbers its messages comes. Answered by [`Answer::ProducerOpened`] or [`Answer::Ended`].
     OpenProducer { from: LinkRef, opening: Opening },
     /// A consumer comes, or one that only browses. Answered by [`Answer::Subscribed`] or [`Answer::Ended`].
@@ -51,7 +51,7 @@ pub(crate) enum Request {
     /// A producer that asked for room goes, or has no need to ask any more.
     NoRoom { from: LinkRef },
     /// A message that a transaction adds; its home knows of it.
-    StageEnqueue { txn: TxnId, head: Head, payload: Payload<'static>, numbered: Option<Box<Numbered>> },
+    StageEnqueue { txn: TxnId, head: Head, payload: Payload<'static>, identity: Option<Box<Identity>> },
     /// A delivery that a transaction acknowledges; its home knows of it.
     StageAcknowledge { txn: TxnId, key: DeliveryKey },
     /// The consumer goes.
@@ -101,7 +101,7 @@ pub(crate) struct Behind {
     /// The transaction it is in, by the connection's epoch.
     pub(crate) epoch: Option<u64>,
     /// Its number, if it has one.
-    pub(crate) numbered: Option<Numbered>,
+    pub(crate) identity: Option<Identity>,
 }
 
 impl Behind {

@@ -9,12 +9,12 @@ mod bodies;
 mod commands;
 mod dead_letters;
 mod limits;
-mod numbered;
+mod once;
 mod orphans;
 mod requests;
 mod staged;
 
-pub(crate) use numbered::NumberedEnqueue;
+pub(crate) use once::OnceEnqueue;
 
 use crate::confirms::Confirms;
 use crate::directory::Directory;
@@ -28,8 +28,8 @@ use commands::Commands;
 use dead_letters::Relocating;
 use limits::Producers;
 use packhorse_model::{
-    BrokerId, ClientSession, ConnectionId, Content, EntryKey, LargeId, Map, Now, Overlay, QueueId, QueueName,
-    QueueSettings, Seed, ShardId,
+    BrokerId, ClientSession, ConnectionId, Content, DuplicateId, EntryKey, LargeId, Map, Now, Overlay, QueueId,
+    QueueName, QueueSettings, Seed, ShardId,
 };
 use packhorse_queue::{self as queue, ConsumerId, DeliveryKey, Input, Queue, Turn};
 use packhorse_store::{Batch, LargeOp, Load, LoadLarge, RecoveredEntry, RecoveredProducer, Ticket};
@@ -117,6 +117,8 @@ pub(crate) struct Queues {
     volatile_buffer: u64,
     volatile_entries: Vec<(u8, EntryKey)>,
     staged: Staged,
+    /// Messages with a duplicate id that came since those of all queues were counted.
+    identified: u32,
     started_at_ms: u64,
     run: u64,
     large_count: u32,
@@ -193,6 +195,7 @@ impl Queues {
             volatile_buffer: 0,
             volatile_entries: Vec::new(),
             staged: Staged::default(),
+            identified: 0,
             started_at_ms,
             run,
             large_count: 0,
@@ -308,7 +311,9 @@ impl Queues {
     ) -> Queue {
         let dead_letters =
             name.as_str() == self.config.dead_letter_queue || self.directory.names_dead_letter(name.as_str());
-        Queue::new(id, name, settings, next, reserved, dead_letters)
+        let mut queue = Queue::new(id, name, settings, next, reserved, dead_letters);
+        queue.remember_ids(self.config.duplicate_ids);
+        queue
     }
 
     /// What queues of this name take a message without a word on durability for.
@@ -363,6 +368,11 @@ impl Queues {
     pub(crate) fn recovered_producer(&mut self, told: Box<RecoveredProducer>) {
         let Some(slot) = self.slot(told.queue) else { return };
         self.tell(slot, Input::RecoveredProducer(told));
+    }
+
+    pub(crate) fn recovered_id(&mut self, queue: QueueId, id: DuplicateId, at_ms: u64) {
+        let Some(slot) = self.slot(queue) else { return };
+        self.tell(slot, Input::RecoveredId(id, at_ms));
     }
 
     /// Lets a queue handle an input and notes what follows from it.
@@ -607,6 +617,7 @@ impl Queues {
             enqueued_total: stats.enqueued_total,
             acknowledged_total: stats.acknowledged_total,
             redelivered_total: stats.redelivered_total,
+            duplicates_total: stats.duplicates_total,
             expired_total: 0,
             dead_lettered_total: stats.dead_lettered_total,
             purged_total: stats.purged_total,

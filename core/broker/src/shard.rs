@@ -145,6 +145,7 @@ impl<S: Store> Shard<S> {
                 }
                 Recovered::BranchOp(op) => self.queues.recovered_op(op),
                 Recovered::Producer(producer) => self.queues.recovered_producer(producer),
+                Recovered::DuplicateId { queue, id, at_ms } => self.queues.recovered_id(queue, id, at_ms),
                 transaction @ (Recovered::Branch(_) | Recovered::Completed { .. } | Recovered::Session(_)) => {
                     self.queues.recovered_transaction(transaction);
                 }

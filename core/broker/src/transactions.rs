@@ -17,7 +17,7 @@ use crate::io::Level;
 use crate::mail::{Body, Payload, Request, TxnAnswer};
 use crate::queues::Queues;
 use operators::Operators;
-use packhorse_model::{BrokerId, ClientSession, ConnectionId, Head, Numbered, QueueId, ShardId, Token, TxnId};
+use packhorse_model::{BrokerId, ClientSession, ConnectionId, Head, Identity, QueueId, ShardId, Token, TxnId};
 use packhorse_queue::DeliveryKey;
 use packhorse_store::{Ticket, TxnPart};
 use packhorse_txn::{
@@ -118,7 +118,7 @@ impl Queues {
         control: Control,
         head: Head,
         payload: Payload<'_>,
-        numbered: Option<Box<Numbered>>,
+        identity: Option<Box<Identity>>,
     ) -> Result<(), NoWork> {
         let part = Part { adds: 1, bytes: payload.length(), ..Part::default() };
         if let Err(why) = self.work(Work { txn, control, queue: id, part, sent: false }) {
@@ -127,10 +127,10 @@ impl Queues {
         }
         let owner = id.owner(self.config.shards);
         if owner == self.shard {
-            self.on_stage_enqueue(id, txn, head, payload, numbered.as_deref());
+            self.on_stage_enqueue(id, txn, head, payload, identity.as_deref());
         } else {
             let payload = payload.into_owned();
-            let request = Request::StageEnqueue { txn, head, payload, numbered };
+            let request = Request::StageEnqueue { txn, head, payload, identity };
             self.mail(owner, Body::Request { queue: id, request });
         }
         Ok(())

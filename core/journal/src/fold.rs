@@ -347,6 +347,10 @@ impl Fold {
                 let exists = self.queues.contains_key(&told.key.0);
                 self.transactions.numbered(told, exists);
             }
+            Record::DuplicateId { key, at_ms } => {
+                let exists = self.queues.contains_key(&key.0);
+                self.transactions.identified(key, at_ms, exists);
+            }
             Record::Transaction(record) => self.transaction(*record, batch)?,
         }
         Ok(())

@@ -392,6 +392,11 @@ impl Index {
                     let exists = self.queues.contains_key(&told.key.0);
                     self.transactions.numbered(told, exists);
                 }
+                Record::DuplicateId { key, at_ms } => {
+                    self.before_number(unlinks)?;
+                    let exists = self.queues.contains_key(&key.0);
+                    self.transactions.identified(key, at_ms, exists);
+                }
                 Record::Transaction(record) => {
                     self.live.add(content.segment, std::mem::take(&mut stored));
                     self.transaction(*record, Place { segment: content.segment, offset: here }, unlinks)?;

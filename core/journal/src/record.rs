@@ -6,11 +6,11 @@
 pub(crate) mod transactions;
 
 use crate::bytes_io::{Malformed, Reader, pad_to, put_bytes, put_u32, put_u64, put_varint};
-use crate::transactions::Numbering;
+use crate::transactions::{IdKey, Numbering};
 use bytes::Bytes;
 use packhorse_model::{
-    ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, OnFull, Overlay, Planted, ProducerId, QueueId,
-    QueueLimits, QueueName, QueueSettings, Reason, Sequence, planted,
+    ContentFormat, DeadLetter, DuplicateId, EntryKey, Head, HeadFlags, LargeId, OnFull, Overlay, Planted, ProducerId,
+    QueueId, QueueLimits, QueueName, QueueSettings, Reason, Sequence, planted,
 };
 use packhorse_store::{Batch, Op, Stored};
 use transactions::{Content, Transactional};
@@ -30,6 +30,7 @@ pub(crate) mod code {
     pub(crate) const HEURISTIC: u8 = 12;
     pub(crate) const FORGET: u8 = 13;
     pub(crate) const PRODUCER: u8 = 21;
+    pub(crate) const DUPLICATE_ID: u8 = 26;
     pub(crate) const META: u8 = 22;
     pub(crate) const EXACT_MARK: u8 = 24;
     pub(crate) const TX_DROP: u8 = 25;
@@ -285,6 +286,13 @@ fn put_op(out: &mut Vec<u8>, op: &Op, bodies: &Content<'_>, large: &mut Vec<Larg
             }
             close(out, start);
         }
+        Op::DuplicateId { queue, id, at_ms } => {
+            let start = open(out, code::DUPLICATE_ID, 0, 0, 0);
+            put_u64(out, queue.0);
+            out.extend_from_slice(&id.0);
+            put_u64(out, *at_ms);
+            close(out, start);
+        }
         Op::TxOps(_)
         | Op::TxDrop { .. }
         | Op::Commit(_)
@@ -420,6 +428,10 @@ pub(crate) enum Record<'a> {
     },
     Stop,
     Producer(Numbering),
+    DuplicateId {
+        key: IdKey,
+        at_ms: u64,
+    },
     Transaction(Box<Transactional>),
 }
 
@@ -547,6 +559,10 @@ fn decode(code: u8, flags: u8, body: &[u8]) -> Result<Record<'_>, Malformed> {
             let (floor, at_ms) = (r.u64()?, r.u64()?);
             let stored = if flags & STORED == 0 { None } else { Some(r.u64()?) };
             Record::Producer(Numbering { key, floor, stored, at_ms })
+        }
+        code::DUPLICATE_ID => {
+            let key = (QueueId(r.u64()?), DuplicateId(transactions::id(&mut r)?));
+            Record::DuplicateId { key, at_ms: r.u64()? }
         }
         code::COMMIT..=code::FORGET | code::TX_DROP => Record::Transaction(transactions::decode(code, flags, &mut r)?),
         _ => return Err(Malformed),

@@ -4,6 +4,7 @@
 //! Must not know: entries, segments' counts. Who asks puts what happens into queues.
 
 mod completed;
+mod ids;
 mod producers;
 mod sessions;
 
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(crate) use completed::{Completed, Outcome};
+pub(crate) use ids::{Ids, Key as IdKey};
 pub(crate) use producers::{Key as ProducerKey, Producers};
 pub(crate) use sessions::{Session, Sessions};
 
@@ -46,6 +48,7 @@ impl Work<Where> {
             Work::Add { index, head, content } => Work::Add { index, head, content: content.at(batch)? },
             Work::Remove { sequence, deliveries, attempts } => Work::Remove { sequence, deliveries, attempts },
             Work::Number { producer, number, floor } => Work::Number { producer, number, floor },
+            Work::DuplicateId(id) => Work::DuplicateId(id),
         })
     }
 }
@@ -72,7 +75,7 @@ pub(crate) fn placed(works: Vec<Work<Where>>, batch: Place) -> Result<Vec<Kept>,
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Part {
     pub(crate) lists: Vec<Arc<Vec<Kept>>>,
-    /// Some are numbers of producers.
+    /// Some are numbers of producers, or duplicate ids.
     pub(crate) numbered: bool,
 }
 
@@ -173,6 +176,7 @@ pub(crate) struct Transactions {
     pub(crate) completed: Completed,
     pub(crate) sessions: Sessions,
     pub(crate) producers: Producers,
+    pub(crate) ids: Ids,
 }
 
 impl Default for Transactions {
@@ -191,6 +195,7 @@ impl Transactions {
             completed: Completed::default(),
             sessions: Sessions::default(),
             producers: Producers::default(),
+            ids: Ids::default(),
         }
     }
 
@@ -201,6 +206,7 @@ impl Transactions {
         self.completed.outcomes.watch(watch);
         self.sessions.sessions.watch(watch);
         self.producers.producers.watch(watch);
+        self.ids.ids.watch(watch);
     }
 
     /// Operations that go ahead.
@@ -367,6 +373,7 @@ impl Transactions {
     /// A queue is gone, and with it its producers and what transactions have in it. Answers the latter.
     pub(crate) fn queue_gone(&mut self, queue: QueueId) -> Vec<Leaving> {
         self.producers.queue_gone(queue);
+        self.ids.queue_gone(queue);
         let open: Vec<(TxnId, QueueId)> = self.open.iter().map(|(key, _)| *key).filter(|key| key.1 == queue).collect();
         let mut gone: Vec<Leaving> = open.iter().filter_map(|key| self.drop_open(key)).collect();
         let with = self.branches.iter().filter(|(_, branch)| branch.parts.contains_key(&queue));
@@ -402,14 +409,19 @@ impl Transactions {
     pub(crate) fn expire_all(&mut self, at_ms: u64) {
         self.expire(at_ms);
         self.producers.expire(at_ms, &self.remember);
+        self.ids.expire(at_ms, &self.remember);
     }
 
-    /// Of committed operations in a queue that is there: what producers call what is added.
+    /// Of committed operations in a queue that is there: numbers and duplicate ids of what is added.
     pub(crate) fn number_all<'a>(&mut self, queue: QueueId, works: impl Iterator<Item = &'a Kept>, at_ms: u64) {
         for work in works {
-            if let Work::Number { producer, number, floor } = *work {
-                let key = (queue, producer);
-                self.numbered(Numbering { key, floor, stored: Some(number), at_ms }, true);
+            match *work {
+                Work::Number { producer, number, floor } => {
+                    let key = (queue, producer);
+                    self.numbered(Numbering { key, floor, stored: Some(number), at_ms }, true);
+                }
+                Work::DuplicateId(id) => self.identified((queue, id), at_ms, true),
+                Work::Add { .. } | Work::Remove { .. } => {}
             }
         }
     }
@@ -421,6 +433,15 @@ impl Transactions {
         self.producers.expire(at_ms, &self.remember);
         if exists {
             self.producers.take(key, floor, stored, at_ms, &self.remember);
+        }
+    }
+
+    /// A message has a duplicate id, in a queue that is there, if `exists`.
+    #[cold]
+    pub(crate) fn identified(&mut self, key: IdKey, at_ms: u64, exists: bool) {
+        self.ids.expire(at_ms, &self.remember);
+        if exists {
+            self.ids.take(key, at_ms, &self.remember);
         }
     }
 

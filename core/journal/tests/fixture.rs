@@ -5,8 +5,8 @@ use bytes::Bytes;
 use packhorse_journal::sim::{CrashMode, Sim, SimDisk};
 use packhorse_journal::{Checkpoints, Dir, FileName, Options, Slot};
 use packhorse_model::{
-    BrokerId, ClientSession, Content, ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, Now, OnFull,
-    Overlay, ProducerId, QueueId, QueueLimits, QueueName, QueueSettings, Reason, ShardId, Token, TxnId, Xid,
+    BrokerId, ClientSession, Content, ContentFormat, DeadLetter, DuplicateId, EntryKey, Head, HeadFlags, LargeId, Now,
+    OnFull, Overlay, ProducerId, QueueId, QueueLimits, QueueName, QueueSettings, Reason, ShardId, Token, TxnId, Xid,
 };
 use packhorse_store::{
     Ahead, Batch, Blame, Commit, Decide, Event, Figures, Heuristic, HeuristicOutcome, LargeOp, Load, LoadLarge,
@@ -159,6 +159,11 @@ fn part(ops: Vec<TxnOp>) -> TxnPart {
     TxnPart { ops, ..TxnPart::default() }
 }
 
+/// The duplicate id of a message, since version 5.
+fn duplicate(text: &str) -> DuplicateId {
+    DuplicateId::of(text.as_bytes())
+}
+
 /// The number of a message, since version 5.
 fn number(number: u64) -> TxnOp {
     TxnOp::Number { producer: PRODUCER, number, floor: 6 }
@@ -188,14 +193,14 @@ fn transactions(batch: &mut Batch) {
     batch.push(Op::Enqueue { queue: C, sequence: 0, head: head(9), content, volatile: false });
     batch.push(Op::Producer { queue: C, producer: PRODUCER, floor: 6, stored: None, at_ms: 4 });
     ahead(batch, 1);
-    let mut whole = part(vec![add(batch, 2, "committed"), number(7)]);
+    let mut whole = part(vec![add(batch, 2, "committed"), number(7), TxnOp::DuplicateId(duplicate("committed"))]);
     (whole.ahead, whole.numbers) = (Ahead { records: 1, ops: 2, bytes: 14 }, Some(Numbers { first: 1, count: 3 }));
     let token = Some(Token { broker: BrokerId([0xbb; 16]), session: SESSION, counter: 41 });
     let parts = vec![(C, whole)];
     batch.push(Op::Commit(Box::new(Commit { txn: txn(1), parts, token, xid: None, at_ms: 5 })));
     // One that stays in doubt, one that is committed, one that an operator decides, one of which he rolls a part back.
     let held = TxnOp::Acknowledge { sequence: 0, deliveries: 2, attempts: 1 };
-    let ops = vec![add(batch, 0, "in doubt"), number(8), held];
+    let ops = vec![add(batch, 0, "in doubt"), number(8), TxnOp::DuplicateId(duplicate("in doubt")), held];
     prepare(batch, 2, vec![(C, part(ops))]);
     for number in [3, 4] {
         let ops = vec![add(batch, 1, "decided")];
@@ -252,6 +257,7 @@ fn history(checkpoints: Checkpoints) -> SimDisk {
     let stored = [None, Some(4), Some(6), Some(3)];
     let producer = |stored| Op::Producer { queue: A, producer: PRODUCER, floor: 3, stored, at_ms: 10 };
     stored.into_iter().for_each(|stored| batch.push(producer(stored)));
+    batch.push(Op::DuplicateId { queue: A, id: duplicate("order 1"), at_ms: 11 });
     handle.submit(batch);
     sim.settle();
     let sim = open_with(sim.disk().crash(CrashMode::Kill, 0), checkpoints);
@@ -428,7 +434,8 @@ fn check(sim: Sim, run: u64, marked: (u32, Option<u32>), limits: QueueLimits, ve
         added(txn(2), 8),
     ]));
     let staged = RecoveredWork::Number { producer: PRODUCER, number: 8, floor: 6 };
-    expected.extend((version >= 5).then(|| op(txn(2), staged)));
+    let identified = RecoveredWork::DuplicateId(duplicate("in doubt"));
+    expected.extend([staged, identified].into_iter().filter(|_| version >= 5).map(|work| op(txn(2), work)));
     expected.extend(transactional(vec![
         op(txn(2), RecoveredWork::Acknowledge { sequence: 0, deliveries: 2, attempts: 1 }),
         added(txn(5), 8),
@@ -438,6 +445,8 @@ fn check(sim: Sim, run: u64, marked: (u32, Option<u32>), limits: QueueLimits, ve
     let other = RecoveredProducer { queue: C, producer: PRODUCER, floor: 6, runs: vec![(7, 7)], used_ms: 5 };
     let producers = [producer, other].into_iter().filter(|_| version >= 5);
     expected.extend(producers.map(|producer| Recovered::Producer(Box::new(producer))));
+    let ids = [(A, "order 1", 11), (C, "committed", 5)].into_iter().filter(|_| version >= 5);
+    expected.extend(ids.map(|(queue, text, at_ms)| Recovered::DuplicateId { queue, id: duplicate(text), at_ms }));
     expected.extend(transactional(vec![
         Recovered::Branch(Box::new(branch(2, 1, 8, 1, None))),
         Recovered::Branch(Box::new(branch(4, 0, 0, 0, decided))),

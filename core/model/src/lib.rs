@@ -25,7 +25,7 @@ pub use outcome::Outcome;
 #[cfg(feature = "planted")]
 pub use planted::choose as choose_planted;
 pub use planted::{Planted, planted};
-pub use producer::{Numbered, ProducerId};
+pub use producer::{DuplicateId, Identity, IdentityKey, Numbered, ProducerId};
 pub use settings::{OnFull, QueueLimits, QueueSettings};
 pub use time::Now;
 pub use transaction::{BrokerId, ClientSession, Purpose, Resolution, Token, TxnId};

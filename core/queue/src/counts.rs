@@ -40,6 +40,8 @@ pub struct Stats {
     pub acknowledged_total: u64,
     /// Deliveries of entries that had been delivered before.
     pub redelivered_total: u64,
+    /// Messages that were confirmed and not stored, because they came before.
+    pub duplicates_total: u64,
     /// Entries expired.
     pub expired_total: u64,
     /// Entries moved to the dead-letter queue.
@@ -66,6 +68,7 @@ pub(crate) struct Counts {
     purged: u64,
     moved: u64,
     redelivered: u64,
+    pub(crate) duplicates: u64,
 }
 
 impl Counts {
@@ -144,6 +147,7 @@ impl Counts {
             enqueued_total: self.enqueued,
             acknowledged_total: self.acknowledged,
             redelivered_total: self.redelivered,
+            duplicates_total: self.duplicates,
             dead_lettered_total: self.dead_lettered,
             purged_total: self.purged,
             moved_total: self.moved,

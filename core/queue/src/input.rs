@@ -7,8 +7,8 @@ use crate::producers::Known;
 use crate::slot::{Flag, Packed};
 use alloc::boxed::Box;
 use packhorse_model::{
-    Content, EntryKey, Head, LargeId, Now, Numbered, Outcome, Overlay, ProducerId, Purpose, QueueSettings, Resolution,
-    Sequence, TxnId,
+    Content, DuplicateId, EntryKey, Head, Identity, LargeId, Now, Outcome, Overlay, ProducerId, Purpose, QueueSettings,
+    Resolution, Sequence, TxnId,
 };
 use packhorse_store::{
     Batch, Load, Loaded, RecoveredEntry, RecoveredOp, RecoveredProducer, Stored, Ticket, TxOps, TxnPart,
@@ -190,8 +190,8 @@ pub enum Input<'a> {
         /// Its content: `buffer` names a piece of the transaction's bodies, which the caller keeps; see [`Effect::Ahead`] and
         /// [`Input::Apply`].
         content: Content,
-        /// Its number, which is [`crate::Known::New`], if its producer numbers its messages.
-        numbered: Option<&'a Numbered>,
+        /// Which message it is, if that is known; it is [`crate::Known::New`].
+        identity: Option<&'a Identity>,
     },
     /// A delivery is acknowledged in a transaction. Answer: [`Answer::Settled`]; without effect the acknowledgement was stale,
     /// and counts as an operation that has come.
@@ -206,13 +206,13 @@ pub enum Input<'a> {
         /// The transaction.
         txn: TxnId,
     },
-    /// An operation of a transaction has come, and does nothing: it adds a message whose number is [`crate::Known::Stored`]. The part is
+    /// An operation of a transaction has come, and does nothing: it adds a message that is [`crate::Known::Stored`]. The part is
     /// answered for when that message is safe.
     StageDuplicate {
         /// The transaction.
         txn: TxnId,
-        /// Whose number.
-        producer: ProducerId,
+        /// The message's.
+        identity: Identity,
         /// Length of the message's content.
         bytes: u64,
     },
@@ -257,22 +257,24 @@ pub enum Input<'a> {
         /// See above.
         next: u64,
     },
-    /// What is known of this number. Answer: [`Answer::Known`].
+    /// What is known of this message. Answer: [`Answer::Known`].
     Look {
-        /// The number.
-        numbered: Numbered,
+        /// Which message.
+        identity: Identity,
         /// The transaction that is to add its message.
         txn: Option<TxnId>,
     },
-    /// The message that was enqueued last has this number.
-    Number {
-        /// The number, which is [`crate::Known::New`].
-        numbered: Numbered,
+    /// The message that was enqueued last has this identity.
+    Identify {
+        /// Which is [`crate::Known::New`].
+        identity: Identity,
         /// The message's.
         persistent: bool,
     },
     /// A producer from before this start.
     RecoveredProducer(Box<RecoveredProducer>),
+    /// A duplicate id from before this start, and the broker time of its message, ms.
+    RecoveredId(DuplicateId, u64),
     /// An operation of a branch in doubt from before this start, after all entries.
     RecoveredOp(Box<RecoveredOp>),
     /// The queue is deleted, with all its entries. The caller drops the value afterwards.

@@ -23,6 +23,7 @@ mod ending;
 pub mod entry;
 mod exclusions;
 mod history;
+mod ids;
 mod input;
 mod limits;
 mod list;
@@ -42,6 +43,7 @@ mod transactions;
 
 pub use consumers::ConsumerId;
 pub use counts::Stats;
+pub use ids::IdBounds;
 pub use input::{Answer, Deliver, DeliveryKey, Effect, Enqueue, Gathered, Input, Relocation, Turn};
 pub use limits::Limit;
 pub use producers::Known;

@@ -7,7 +7,7 @@ use crate::entry::State;
 use crate::slot::{Flag, Packed};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use packhorse_model::{Content, Head, LargeId, Numbered, Purpose, QueueId, Resident, Sequence, TxnId};
+use packhorse_model::{Content, Head, Identity, LargeId, Numbered, Purpose, QueueId, Resident, Sequence, TxnId};
 use packhorse_store::{Ahead, Body, Figures, Numbers, Stored, Ticket, TxOps, TxnOp, TxnPart};
 
 /// What is not written weighs so much at most, bytes: bodies and [`OP_BYTES`] for each operation.
@@ -52,8 +52,8 @@ pub(crate) struct Part {
     pub(crate) persistent: bool,
     /// Messages in it that do not survive a crash.
     pub(crate) volatile: u64,
-    /// What producers call what is added.
-    pub(crate) numbered: Vec<Numbered>,
+    /// Identities of what is added.
+    pub(crate) identities: Vec<Identity>,
     /// Messages that it does not add, because they are there already.
     pub(crate) duplicates: Figures,
     /// The next add's index.
@@ -109,12 +109,16 @@ impl Part {
         }
     }
 
-    /// The message that was added last has this number.
-    pub(crate) fn number(&mut self, numbered: Numbered, persistent: bool) {
-        self.numbered.push(numbered);
+    /// The message that was added last has this identity.
+    pub(crate) fn identify(&mut self, identity: Identity, persistent: bool) {
+        self.identities.push(identity);
         if persistent {
-            let Numbered { producer, number, lowest, .. } = numbered;
-            self.write(TxnOp::Number { producer, number, floor: lowest });
+            self.write(match identity {
+                Identity::Number(Numbered { producer, number, lowest, .. }) => {
+                    TxnOp::Number { producer, number, floor: lowest }
+                }
+                Identity::Id(id) => TxnOp::DuplicateId(id),
+            });
         }
     }
 

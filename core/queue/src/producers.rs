@@ -3,11 +3,12 @@
 //!
 //! Must not know: links, bodies. What is not known any more is never taken for new: its producer is told that it is lost.
 
+use crate::ids::IdBounds;
 use crate::input::Turn;
 use crate::queue::Queue;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use packhorse_model::{Numbered, ProducerId, TxnId};
+use packhorse_model::{Identity, IdentityKey, Numbered, ProducerId, TxnId};
 use packhorse_store::{Op, RecoveredProducer, Ticket};
 
 /// A producer that was not used for so long is forgotten, ms.
@@ -46,8 +47,6 @@ struct Producer {
 pub(crate) struct Producers {
     known: BTreeMap<ProducerId, Producer>,
     by_use: BTreeSet<(u64, ProducerId)>,
-    /// Numbers of messages in transactions that are not decided: as many as these have messages.
-    claims: BTreeMap<(ProducerId, u64), TxnId>,
 }
 
 impl Producers {
@@ -63,14 +62,8 @@ impl Producers {
         (floor, !known)
     }
 
-    fn look(&mut self, numbered: &Numbered, txn: Option<TxnId>, now_ms: u64) -> Known {
+    fn look(&mut self, numbered: &Numbered, now_ms: u64) -> Known {
         self.expire(now_ms);
-        match self.claims.get(&(numbered.producer, numbered.number)) {
-            // What becomes of the transaction becomes of both.
-            Some(claimed) if txn == Some(*claimed) => return Known::Stored,
-            Some(claimed) => return Known::Undecided(*claimed),
-            None => {}
-        }
         match self.known.get(&numbered.producer) {
             None if numbered.fresh => Known::New,
             None => Known::Lost,
@@ -91,31 +84,14 @@ impl Producers {
         Some(producer.floor)
     }
 
-    /// A message of this number is in a transaction. The producer's floor.
-    pub(crate) fn claim(&mut self, numbered: &Numbered, txn: TxnId) -> u64 {
-        let Numbered { producer, number, lowest, .. } = *numbered;
-        self.claims.insert((producer, number), txn);
-        self.known.get(&producer).map_or(lowest, |known| known.floor.max(lowest))
-    }
-
-    /// The transaction that has this number is committed, or rolled back.
-    pub(crate) fn decided(&mut self, numbered: &Numbered, commit: bool, now_ms: u64) {
-        self.claims.remove(&(numbered.producer, numbered.number));
-        if commit {
-            self.expire(now_ms);
-            self.take(numbered, now_ms);
-        }
+    /// The producer's floor.
+    fn floor(&self, numbered: &Numbered) -> u64 {
+        self.known.get(&numbered.producer).map_or(numbered.lowest, |known| known.floor.max(numbered.lowest))
     }
 
     /// The ticket after which all messages of a producer that were taken are safe.
-    pub(crate) fn taken(&self, producer: ProducerId) -> Ticket {
+    fn taken(&self, producer: ProducerId) -> Ticket {
         self.known.get(&producer).map_or(Ticket(0), |known| known.taken)
-    }
-
-    /// Whether these numbers are kept for these transactions, and no others for any.
-    pub(crate) fn are_claimed<'a>(&self, numbers: impl Iterator<Item = (&'a Numbered, TxnId)>) -> bool {
-        let numbers = numbers.map(|(numbered, txn)| ((numbered.producer, numbered.number), txn));
-        numbers.collect::<BTreeMap<_, _>>() == self.claims
     }
 
     /// The producer, used now; if it is not known, with this floor.
@@ -209,24 +185,103 @@ impl Queue {
         floor
     }
 
-    #[cold]
-    pub(crate) fn look_for(&mut self, numbered: &Numbered, txn: Option<TxnId>, turn: &Turn<'_>) -> Known {
-        self.producers.look(numbered, txn, turn.broker_ms)
+    /// So many duplicate ids are known from now on.
+    pub fn remember_ids(&mut self, bounds: IdBounds) {
+        self.ids.set_bounds(bounds);
+    }
+
+    /// How many duplicate ids are known at this broker time, ms.
+    pub fn ids_known(&mut self, now_ms: u64) -> usize {
+        self.ids.known(now_ms)
+    }
+
+    /// The older half of the duplicate ids is not known any more.
+    pub fn forget_half_of_ids(&mut self) {
+        self.ids.forget_half();
     }
 
     #[cold]
-    pub(crate) fn number(&mut self, numbered: &Numbered, persistent: bool, turn: &mut Turn<'_>) {
-        self.know(numbered, turn);
-        let (at_ms, Numbered { producer, number, .. }) = (turn.broker_ms, *numbered);
-        let Some(floor) = self.producers.take(numbered, at_ms).filter(|_| persistent) else { return };
-        if let Some(known) = self.producers.known.get_mut(&producer) {
-            known.taken = turn.ticket;
+    pub(crate) fn look_for(&mut self, identity: &Identity, txn: Option<TxnId>, turn: &Turn<'_>) -> Known {
+        match self.claims.get(&identity.key()) {
+            // What becomes of the transaction becomes of both.
+            Some(claimed) if txn == Some(*claimed) => return Known::Stored,
+            Some(claimed) => return Known::Undecided(*claimed),
+            None => {}
         }
-        turn.batch.push(Op::Producer { queue: self.id, producer, floor, stored: Some(number), at_ms });
+        let known = match identity {
+            Identity::Number(numbered) => self.producers.look(numbered, turn.broker_ms),
+            Identity::Id(id) if self.ids.is_known(*id, turn.broker_ms) => Known::Stored,
+            Identity::Id(_) => Known::New,
+        };
+        // One in a transaction counts with it.
+        if known == Known::Stored && txn.is_none() {
+            self.counts.duplicates += 1;
+        }
+        known
+    }
+
+    /// What was enqueued last has this identity, which is new.
+    #[cold]
+    pub(crate) fn identify(&mut self, identity: &Identity, persistent: bool, turn: &mut Turn<'_>) {
+        let at_ms = turn.broker_ms;
+        match identity {
+            Identity::Number(numbered) => {
+                self.know(numbered, turn);
+                let Numbered { producer, number, .. } = *numbered;
+                let Some(floor) = self.producers.take(numbered, at_ms).filter(|_| persistent) else { return };
+                if let Some(known) = self.producers.known.get_mut(&producer) {
+                    known.taken = turn.ticket;
+                }
+                turn.batch.push(Op::Producer { queue: self.id, producer, floor, stored: Some(number), at_ms });
+            }
+            Identity::Id(id) => {
+                self.ids.take(*id, at_ms);
+                if persistent && self.ids.bounds.max > 0 {
+                    self.ids.taken = turn.ticket;
+                    turn.batch.push(Op::DuplicateId { queue: self.id, id: *id, at_ms });
+                }
+            }
+        }
+    }
+
+    /// A message in a transaction has this identity, which is new. As it is to be written.
+    pub(crate) fn claim(&mut self, mut identity: Identity, txn: TxnId, turn: &mut Turn<'_>) -> Identity {
+        if let Identity::Number(numbered) = &mut identity {
+            self.know(numbered, turn);
+            numbered.lowest = self.producers.floor(numbered);
+        }
+        self.claims.insert(identity.key(), txn);
+        identity
+    }
+
+    /// The transaction that has this one is committed, or rolled back.
+    pub(crate) fn decide_identity(&mut self, identity: &Identity, commit: bool, at_ms: u64) {
+        self.claims.remove(&identity.key());
+        match identity {
+            Identity::Number(numbered) if commit => {
+                self.producers.expire(at_ms);
+                self.producers.take(numbered, at_ms);
+            }
+            Identity::Id(id) if commit => self.ids.take(*id, at_ms),
+            _ => {}
+        }
+    }
+
+    /// The ticket after which the message that has this identity is safe.
+    pub(crate) fn safe_after(&self, identity: &Identity) -> Ticket {
+        match identity {
+            Identity::Number(numbered) => self.producers.taken(numbered.producer),
+            Identity::Id(_) => self.ids.taken,
+        }
+    }
+
+    /// Whether these are claimed for these transactions, and no others for any.
+    pub(crate) fn are_claimed<'a>(&self, all: impl Iterator<Item = (&'a Identity, TxnId)>) -> bool {
+        all.map(|(identity, txn)| (identity.key(), txn)).collect::<BTreeMap<IdentityKey, TxnId>>() == self.claims
     }
 
     /// A new number: if its producer was forgotten meanwhile, this is the highest that it has sent.
-    pub(crate) fn know(&mut self, numbered: &Numbered, turn: &mut Turn<'_>) {
+    fn know(&mut self, numbered: &Numbered, turn: &mut Turn<'_>) {
         if !self.producers.known.contains_key(&numbered.producer) {
             self.open_producer(numbered.producer, numbered.lowest, numbered.number, turn);
         }
@@ -274,7 +329,7 @@ mod tests {
                     _ if taken.contains(&number) => Known::Stored,
                     _ => Known::New,
                 };
-                assert_eq!(producers.look(&message, None, 0), expected);
+                assert_eq!(producers.look(&message, 0), expected);
                 seen[[Known::New, Known::Stored, Known::Lost].iter().position(|k| *k == expected).unwrap()] += 1;
                 if expected == Known::New {
                     floor = floor.max(message.lowest);
@@ -292,31 +347,27 @@ mod tests {
     #[test]
     fn one_that_is_forgotten_is_never_taken_for_new() {
         let mut producers = Producers::default();
-        assert_eq!(producers.look(&numbered(0, 0, false), None, 0), Known::Lost, "it did not come");
+        assert_eq!(producers.look(&numbered(0, 0, false), 0), Known::Lost, "it did not come");
         assert_eq!(producers.open(id(1), 0, 0, 0), (0, true));
-        assert_eq!(producers.look(&numbered(0, 0, false), None, KEPT_MS - 1), Known::New, "it was known all the time");
+        assert_eq!(producers.look(&numbered(0, 0, false), KEPT_MS - 1), Known::New, "it was known all the time");
         producers.take(&numbered(0, 0, false), 5);
         assert_eq!(producers.open(id(1), 0, 1, KEPT_MS + 4), (0, false));
-        assert_eq!(
-            producers.look(&numbered(0, 0, false), None, KEPT_MS + 5),
-            Known::Stored,
-            "it was used by coming again"
-        );
+        assert_eq!(producers.look(&numbered(0, 0, false), KEPT_MS + 5), Known::Stored, "it was used by coming again");
         let later = 2 * KEPT_MS + 4;
-        assert_eq!(producers.look(&numbered(0, 0, false), None, later), Known::Lost);
+        assert_eq!(producers.look(&numbered(0, 0, false), later), Known::Lost);
         // What was never sent can be taken all the same; of what is below nothing is known then.
-        assert_eq!(producers.look(&numbered(7, 3, true), None, later), Known::New);
+        assert_eq!(producers.look(&numbered(7, 3, true), later), Known::New);
         assert_eq!(producers.take(&numbered(7, 3, true), later), None, "more than this one may be forgotten");
         assert_eq!(producers.open(id(1), 3, 7, later), (7, true), "until it is known that this is the highest");
         assert_eq!(producers.take(&numbered(7, 3, true), later), Some(7));
-        assert_eq!(producers.look(&numbered(6, 3, false), None, later), Known::Lost);
-        assert_eq!(producers.look(&numbered(7, 3, false), None, later), Known::Stored);
+        assert_eq!(producers.look(&numbered(6, 3, false), later), Known::Lost);
+        assert_eq!(producers.look(&numbered(7, 3, false), later), Known::Stored);
         // Beyond the count the one that was used first goes.
         for n in 2..=KEPT_MAX as u16 + 1 {
             producers.open(id(n), 0, 0, later + 1);
         }
         assert_eq!(producers.known.len(), KEPT_MAX);
-        assert_eq!(producers.look(&numbered(7, 3, false), None, later + 1), Known::Lost);
+        assert_eq!(producers.look(&numbered(7, 3, false), later + 1), Known::Lost);
         assert_eq!(producers.open(id(1), 3, 8, later + 2), (8, true), "it begins with what it never sent");
     }
 
@@ -327,10 +378,10 @@ mod tests {
         for n in 0..RUNS_MAX as u64 {
             producers.take(&numbered(2 * n, 0, true), 0);
         }
-        assert_eq!(producers.look(&numbered(0, 0, false), None, 0), Known::Stored);
+        assert_eq!(producers.look(&numbered(0, 0, false), 0), Known::Stored);
         let next = 2 * RUNS_MAX as u64;
         assert_eq!(producers.take(&numbered(next, 0, true), 0), Some(1));
-        assert_eq!(producers.look(&numbered(0, 0, false), None, 0), Known::Lost);
-        assert_eq!(producers.look(&numbered(1, 0, false), None, 0), Known::New);
+        assert_eq!(producers.look(&numbered(0, 0, false), 0), Known::Lost);
+        assert_eq!(producers.look(&numbered(1, 0, false), 0), Known::New);
     }
 }

@@ -9,6 +9,7 @@ use crate::counts::{Counts, Stats};
 use crate::entry::{Event, Illegal, Record, State, Transition};
 use crate::exclusions::Exclusions;
 use crate::history::{Histories, NONE};
+use crate::ids::Ids;
 use crate::input::{Answer, Effect, Enqueue, Input, Turn};
 use crate::limits::Limits;
 use crate::list::{List, Place};
@@ -22,7 +23,9 @@ use crate::suspects::{Doubt, Suspects};
 use crate::transactions::Transactions;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use packhorse_model::{Content, Head, Overlay, Planted, QueueId, QueueName, QueueSettings, Sequence, planted};
+use packhorse_model::{
+    Content, Head, IdentityKey, Overlay, Planted, QueueId, QueueName, QueueSettings, Sequence, TxnId, planted,
+};
 use packhorse_store::{Load, Op, RESERVE, RecoveredEntry, Stored, Ticket};
 
 /// The level of messages that say nothing of their priority.
@@ -64,6 +67,9 @@ pub struct Queue {
     pub(crate) suspects: Suspects,
     pub(crate) transactions: Transactions,
     pub(crate) producers: Producers,
+    pub(crate) ids: Ids,
+    /// Messages in transactions that are not decided, by what tells that they are sent again: as many as these have such messages.
+    pub(crate) claims: BTreeMap<IdentityKey, TxnId>,
     /// Entries that wait for their record, because they came back or are suspects: ticket, level, number. Tickets ascend.
     held: VecDeque<(Ticket, u8, Sequence)>,
     /// Entries on their way to other queues.
@@ -114,6 +120,8 @@ impl Queue {
             suspects: Suspects::default(),
             transactions: Transactions::default(),
             producers: Producers::default(),
+            ids: Ids::default(),
+            claims: BTreeMap::new(),
             held: VecDeque::new(),
             doomed: BTreeMap::new(),
             damaged: BTreeSet::new(),
@@ -193,14 +201,14 @@ impl Queue {
             Input::RelocateFailed { key } => self.postpone(key, turn),
             Input::Purge { token } => self.begin_purge(token),
             Input::Move { token, limit, strip_ttl } => self.begin_move(token, limit, strip_ttl),
-            Input::StageEnqueue { txn, head, content, numbered } => {
-                return Answer::Settled(self.stage_enqueue(txn, head, content, numbered, turn, out));
+            Input::StageEnqueue { txn, head, content, identity } => {
+                return Answer::Settled(self.stage_enqueue(txn, head, content, identity, turn, out));
             }
             Input::StageAcknowledge { txn, key } => {
                 return Answer::Settled(self.stage_acknowledge(txn, key, turn, out));
             }
             Input::StageRefused { txn } => self.stage_refused(txn, turn, out),
-            Input::StageDuplicate { txn, producer, bytes } => self.stage_duplicate(txn, producer, bytes, turn, out),
+            Input::StageDuplicate { txn, identity, bytes } => self.stage_duplicate(txn, &identity, bytes, turn, out),
             Input::Gather { txn, operations, purpose } => self.gather(txn, operations, purpose, turn, out),
             Input::Apply { txn, operations, resolution, buffers } => {
                 self.apply(txn, operations, resolution, buffers, turn);
@@ -211,8 +219,9 @@ impl Queue {
             Input::OpenProducer { producer, lowest, next } => {
                 return Answer::Floor(self.open_producer(producer, lowest, next, turn));
             }
-            Input::Look { numbered, txn } => return Answer::Known(self.look_for(&numbered, txn, turn)),
-            Input::Number { numbered, persistent } => self.number(&numbered, persistent, turn),
+            Input::Look { identity, txn } => return Answer::Known(self.look_for(&identity, txn, turn)),
+            Input::Identify { identity, persistent } => self.identify(&identity, persistent, turn),
+            Input::RecoveredId(id, at_ms) => self.ids.take(id, at_ms),
             Input::RecoveredProducer(told) => self.recovered_producer(*told),
             Input::RecoveredOp(op) => self.recovered_op(*op, turn),
             Input::Delete => {

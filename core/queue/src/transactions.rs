@@ -13,7 +13,7 @@ use crate::queue::Queue;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use packhorse_model::{Content, Head, Numbered, Planted, ProducerId, Purpose, Resolution, Sequence, TxnId, planted};
+use packhorse_model::{Content, Head, Identity, Numbered, Planted, Purpose, Resolution, Sequence, TxnId, planted};
 use packhorse_store::{Numbers, Op, RecoveredOp, RecoveredWork, Ticket};
 
 /// A message in a transaction's part, as operators see it.
@@ -103,7 +103,7 @@ impl Queue {
         txn: TxnId,
         head: Head,
         content: Content,
-        numbered: Option<&Numbered>,
+        identity: Option<&Identity>,
         turn: &mut Turn<'_>,
         out: &mut Vec<Effect>,
     ) -> bool {
@@ -114,8 +114,9 @@ impl Queue {
             return false;
         };
         part.add(head, content);
-        if let Some(numbered) = numbered {
-            self.stage_number(txn, *numbered, head.persistent(), turn);
+        if let Some(identity) = identity {
+            let identity = self.claim(*identity, txn, turn);
+            part_of(&mut self.transactions, txn).identify(identity, head.persistent());
         }
         self.counts.born(State::birth(true), content.length());
         self.has_come(txn, turn, out);
@@ -154,18 +155,11 @@ impl Queue {
         }
     }
 
-    /// The message that was staged last has this number.
-    fn stage_number(&mut self, txn: TxnId, mut numbered: Numbered, persistent: bool, turn: &mut Turn<'_>) {
-        self.know(&numbered, turn);
-        numbered.lowest = self.producers.claim(&numbered, txn);
-        part_of(&mut self.transactions, txn).number(numbered, persistent);
-    }
-
     #[cold]
     pub(crate) fn stage_duplicate(
         &mut self,
         txn: TxnId,
-        producer: ProducerId,
+        identity: &Identity,
         bytes: u64,
         turn: &mut Turn<'_>,
         out: &mut Vec<Effect>,
@@ -174,9 +168,9 @@ impl Queue {
         part.duplicates.adds += 1;
         part.duplicates.bytes += bytes;
         // Its record is in another shard's batch, and says that the message is there.
-        let taken = self.producers.taken(producer);
-        if taken > self.durable {
-            self.transactions.wait(txn, taken);
+        let safe = self.safe_after(identity);
+        if safe > self.durable {
+            self.transactions.wait(txn, safe);
         }
         self.has_come(txn, turn, out);
     }
@@ -282,8 +276,12 @@ impl Queue {
             transactions.owe(txn, operations as i64 - came as i64);
         }
         let Some(mut part) = part else { return };
-        for numbered in core::mem::take(&mut part.numbered) {
-            self.producers.decided(&numbered, resolution == Resolution::Commit, turn.broker_ms);
+        let commit = resolution == Resolution::Commit;
+        if commit {
+            self.counts.duplicates += part.duplicates.adds;
+        }
+        for identity in core::mem::take(&mut part.identities) {
+            self.decide_identity(&identity, commit, turn.broker_ms);
         }
         let transactions = &mut self.transactions;
         if resolution == Resolution::Rollback && part.leaves_ahead() {
@@ -323,9 +321,13 @@ impl Queue {
                 self.counts.born(State::birth(true), content.length());
             }
             RecoveredWork::Number { producer, number, floor } => {
-                let numbered = Numbered { producer, number, lowest: floor, fresh: false };
-                self.producers.claim(&numbered, txn);
-                part.numbered.push(numbered);
+                let identity = Identity::Number(Numbered { producer, number, lowest: floor, fresh: false });
+                self.claims.insert(identity.key(), txn);
+                part.identities.push(identity);
+            }
+            RecoveredWork::DuplicateId(id) => {
+                self.claims.insert(Identity::Id(id).key(), txn);
+                part.identities.push(Identity::Id(id));
             }
             RecoveredWork::Acknowledge { sequence, deliveries, attempts } => {
                 // One that is not there did not survive, and the branch has nothing to do with it.
@@ -419,9 +421,9 @@ impl Queue {
         if removing != self.counts.of(State::Removing) {
             return Err("an entry is being removed by no transaction, or by two");
         }
-        let names = self.transactions.parts.iter().flat_map(|(txn, part)| part.numbered.iter().map(|n| (n, *txn)));
-        if !self.producers.are_claimed(names) {
-            return Err("the numbers that transactions keep are not those of their messages");
+        let names = self.transactions.parts.iter().flat_map(|(txn, part)| part.identities.iter().map(|i| (i, *txn)));
+        if !self.are_claimed(names) {
+            return Err("what transactions claim is not what their messages are");
         }
         if firsts != self.transactions.drawn {
             return Err("the numbers drawn for parts are not those that they have");

@@ -16,8 +16,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use packhorse_model::{
-    ClientSession, Content, ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, OnFull, Overlay, ProducerId,
-    QueueId, QueueLimits, QueueName, QueueSettings, Reason, Resident, Sequence, ShardId, TxnId, Xid,
+    ClientSession, Content, ContentFormat, DeadLetter, DuplicateId, EntryKey, Head, HeadFlags, LargeId, OnFull,
+    Overlay, ProducerId, QueueId, QueueLimits, QueueName, QueueSettings, Reason, Resident, Sequence, ShardId, TxnId,
+    Xid,
 };
 
 /// So little is remembered that the rules' histories forget some; see [`StoreUnderTest::remember`].
@@ -29,6 +30,8 @@ pub const FEW: Remember = Remember {
     gaps_max: 5,
     producers_ms: 400_000,
     producers_max: 20,
+    ids_ms: 300_000,
+    ids_max: 25,
 };
 
 /// A store as the rules handle it.
@@ -94,7 +97,8 @@ macro_rules! contract_tests {
             sessions_are_forgotten_in_time,
             numbers_of_producers_are_known, a_number_comes_with_its_message, a_producer_has_so_many_gaps,
             the_producers_used_last_are_known, producers_are_forgotten_in_time, numbers_count_with_their_commit,
-            numbers_of_branches_count_with_their_decision
+            numbers_of_branches_count_with_their_decision, ids_come_with_their_messages, the_last_ids_are_known,
+            ids_in_transactions_count_with_them
         }
     };
     (@ $make:expr; $($rule:ident),+) => {
@@ -174,6 +178,7 @@ struct Found {
     completed: Vec<(Xid, bool, u64)>,
     sessions: BTreeMap<ClientSession, RecoveredSession>,
     producers: BTreeMap<(QueueId, ProducerId), RecoveredProducer>,
+    ids: BTreeMap<(QueueId, DuplicateId), u64>,
 }
 
 impl Found {
@@ -205,6 +210,10 @@ impl Found {
                 let same = self.producers.insert((producer.queue, producer.producer), *producer);
                 assert!(same.is_none(), "a producer comes once");
             }
+            Recovered::DuplicateId { queue, id, at_ms } => {
+                let same = self.ids.insert((queue, id), at_ms);
+                assert!(same.is_none(), "an id comes once");
+            }
             Recovered::Session(session) => {
                 let same = self.sessions.insert(session.session, *session);
                 assert!(same.is_none(), "a session comes once");
@@ -218,6 +227,7 @@ impl Found {
             assert!(next < reserved, "queue {id} may draw numbers");
             assert!(self.sequences(*id).iter().all(|s| s < next), "queue {id} draws no number twice");
         }
+        assert!(self.ids.keys().all(|(queue, _)| self.queues.contains_key(queue)), "an id is its queue's");
         for ((queue, _), producer) in &self.producers {
             assert!(self.queues.contains_key(queue), "a producer is its queue's");
             let runs = producer.runs.iter();
@@ -265,7 +275,7 @@ fn figures_of(part: &[RecoveredWork]) -> Figures {
                 figures.bytes += content.length();
             }
             RecoveredWork::Acknowledge { .. } => figures.removes += 1,
-            RecoveredWork::Number { .. } => {}
+            RecoveredWork::Number { .. } | RecoveredWork::DuplicateId(_) => {}
         }
     }
     figures
@@ -278,9 +288,10 @@ fn kind(thing: &Recovered) -> (u8, Option<QueueId>) {
         Recovered::Entry(entry) => (1, Some(entry.key.queue)),
         Recovered::BranchOp(op) => (2, Some(op.queue)),
         Recovered::Producer(producer) => (3, Some(producer.queue)),
-        Recovered::Branch(_) => (4, None),
-        Recovered::Completed { .. } => (5, None),
-        Recovered::Session(_) => (6, None),
+        Recovered::DuplicateId { queue, .. } => (4, Some(*queue)),
+        Recovered::Branch(_) => (5, None),
+        Recovered::Completed { .. } => (6, None),
+        Recovered::Session(_) => (7, None),
     }
 }
 
@@ -854,11 +865,13 @@ pub fn a_second_crash_right_after_the_first_changes_nothing<S: StoreUnderTest>(m
 }
 
 mod histories;
+pub(crate) mod ids;
 pub(crate) mod producers;
 mod remembered;
 mod suspects;
 mod transactions;
 pub use histories::any_history_folds_to_the_same_facts;
+pub use ids::{ids_come_with_their_messages, ids_in_transactions_count_with_them, the_last_ids_are_known};
 pub use producers::{
     a_number_comes_with_its_message, a_producer_has_so_many_gaps, numbers_count_with_their_commit,
     numbers_of_branches_count_with_their_decision, numbers_of_producers_are_known, producers_are_forgotten_in_time,

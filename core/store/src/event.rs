@@ -6,7 +6,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use packhorse_model::{
-    Content, EntryKey, Head, LargeId, Overlay, ProducerId, QueueId, QueueName, QueueSettings, Sequence, Xid,
+    Content, DuplicateId, EntryKey, Head, LargeId, Overlay, ProducerId, QueueId, QueueName, QueueSettings, Sequence,
+    Xid,
 };
 
 /// A request for bodies: up to `count` live entries of one queue and priority level, ascending from `from`, together at most
@@ -130,6 +131,15 @@ pub enum Recovered {
     BranchOp(Box<RecoveredOp>),
     /// A producer of a queue of this shard that numbers its messages.
     Producer(Box<RecoveredProducer>),
+    /// The duplicate id of a message of a queue of this shard.
+    DuplicateId {
+        /// The queue.
+        queue: QueueId,
+        /// The id.
+        id: DuplicateId,
+        /// Broker time at which the message was stored, ms.
+        at_ms: u64,
+    },
     /// A branch in doubt, or decided by an operator and not forgotten. Shard 0 only.
     Branch(Box<RecoveredBranch>),
     /// A branch that is completed and remembered. Shard 0 only.

@@ -4,6 +4,7 @@
 //! Must not know: tickets, flushes, shards.
 
 mod branches;
+mod ids;
 mod producers;
 mod remembered;
 
@@ -14,6 +15,7 @@ use alloc::vec::Vec;
 use branches::Branches;
 use bytes::Bytes;
 use core::ops::Bound::{Excluded, Unbounded};
+use ids::Ids;
 use packhorse_model::{
     Content, EntryKey, Head, LargeId, Overlay, QueueId, QueueName, QueueSettings, Resident, Sequence,
 };
@@ -73,6 +75,7 @@ pub(crate) struct Image {
     branches: Branches,
     remembered: Remembered,
     producers: Producers,
+    ids: Ids,
 }
 
 impl Stuff {
@@ -112,7 +115,8 @@ impl Entry {
 impl Image {
     /// Of a new store that remembers so much.
     pub(crate) fn new(remember: Remember) -> Image {
-        Image { remembered: Remembered::new(remember), producers: Producers::new(remember), ..Image::default() }
+        let (remembered, producers) = (Remembered::new(remember), Producers::new(remember));
+        Image { remembered, producers, ids: Ids::new(remember), ..Image::default() }
     }
 
     /// Applies one batch.
@@ -197,6 +201,7 @@ impl Image {
                 entries.into_iter().flatten().for_each(|(_, entry)| self.drop_content(&entry.content));
                 self.parts_gone(*id);
                 self.producers.queue_gone(*id);
+                self.ids.queue_gone(*id);
             }
             Op::Reserve { queue, up_to } => {
                 if let Some(q) = self.queues.get_mut(queue) {
@@ -207,6 +212,12 @@ impl Image {
                 self.producers.expire(*at_ms);
                 if self.queues.contains_key(queue) {
                     self.producers.take((*queue, *producer), *floor, *stored, *at_ms);
+                }
+            }
+            Op::DuplicateId { queue, id, at_ms } => {
+                self.ids.expire(*at_ms);
+                if self.queues.contains_key(queue) {
+                    self.ids.take((*queue, *id), *at_ms);
                 }
             }
             Op::TxOps(ops) => self.tx_ops(ops, pieces),
@@ -316,6 +327,7 @@ impl Image {
         self.start_branches();
         self.remembered.expire(started_ms);
         self.producers.expire(started_ms);
+        self.ids.expire(started_ms);
         let entries = self.queues.values().flat_map(|q| q.entries.values());
         let entries = entries.filter_map(|e| match e.content {
             Stuff::Large { id, .. } => Some(id),
@@ -366,6 +378,7 @@ impl Image {
     pub(crate) fn recover_transactions(&self, owned: impl Fn(QueueId) -> bool, all: bool) -> VecDeque<Recovered> {
         let mut out: VecDeque<Recovered> = self.branches.recover_ops(&owned).collect();
         out.extend(self.producers.recover(&owned));
+        out.extend(self.ids.recover(&owned));
         if all {
             out.extend(self.branches.recover());
             out.extend(self.remembered.recover_completed());

@@ -4,7 +4,7 @@ use crate::{Commit, Decide, Heuristic, Prepare, TxOps};
 use alloc::boxed::Box;
 use bytes::Bytes;
 use packhorse_model::{
-    EntryKey, Head, LargeId, Overlay, ProducerId, QueueId, QueueName, QueueSettings, Sequence, TxnId, Xid,
+    DuplicateId, EntryKey, Head, LargeId, Overlay, ProducerId, QueueId, QueueName, QueueSettings, Sequence, TxnId, Xid,
 };
 
 /// Bytes within a batch: a range of one of its pieces.
@@ -149,6 +149,15 @@ pub enum Op {
         /// Broker time, ms.
         at_ms: u64,
     },
+    /// A message that enters the queue in this batch has this duplicate id. In a queue that is not there it is nothing.
+    DuplicateId {
+        /// The queue.
+        queue: QueueId,
+        /// The id.
+        id: DuplicateId,
+        /// Broker time, ms.
+        at_ms: u64,
+    },
     /// Operations of a transaction that go ahead of its record.
     TxOps(Box<TxOps>),
     /// No record will name what went ahead of a transaction in a queue: it was rolled back. Nothing of it is kept, and if the
@@ -191,6 +200,7 @@ impl Op {
             | Op::QueueDelete { .. }
             | Op::Reserve { .. }
             | Op::Producer { .. }
+            | Op::DuplicateId { .. }
             | Op::TxOps(_)
             | Op::Commit(_)
             | Op::Prepare(_)

@@ -9,7 +9,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use packhorse_model::{Content, Head, ProducerId, QueueId, Sequence, Token, TxnId, Xid};
+use packhorse_model::{Content, DuplicateId, Head, ProducerId, QueueId, Sequence, Token, TxnId, Xid};
 
 /// One operation of a transaction in a queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,13 +43,15 @@ pub enum TxnOp {
         /// The producer sends nothing below again, or nothing is known of that.
         floor: u64,
     },
+    /// The same of a message with a duplicate id, and [`crate::Op::DuplicateId`].
+    DuplicateId(DuplicateId),
 }
 
 impl TxnOp {
     /// Whether it adds or removes a message.
     #[must_use]
     pub fn counts(&self) -> bool {
-        !matches!(self, TxnOp::Number { .. })
+        !matches!(self, TxnOp::Number { .. } | TxnOp::DuplicateId(_))
     }
 }
 
@@ -285,6 +287,8 @@ pub enum RecoveredWork {
         /// See there.
         floor: u64,
     },
+    /// See [`TxnOp::DuplicateId`].
+    DuplicateId(DuplicateId),
 }
 
 /// What is remembered of a client's commits.
@@ -322,6 +326,10 @@ pub struct Remember {
     pub producers_ms: u64,
     /// How many of them, each in each queue.
     pub producers_max: u32,
+    /// How long a duplicate id is remembered after its message was stored, ms of broker time.
+    pub ids_ms: u64,
+    /// How many of them, each in each queue.
+    pub ids_max: u32,
 }
 
 impl Default for Remember {
@@ -334,6 +342,8 @@ impl Default for Remember {
             gaps_max: 1_000,
             producers_ms: 600_000,
             producers_max: 100_000,
+            ids_ms: 86_400_000,
+            ids_max: 500_000,
         }
     }
 }

@@ -96,7 +96,7 @@ impl Open {
             match thing {
                 Recovered::Queue { id, .. } => queues.push(id),
                 Recovered::Entry(entry) => entries.push(*entry),
-                Recovered::NextQueueId(_) | Recovered::Producer(_) => {}
+                Recovered::NextQueueId(_) | Recovered::Producer(_) | Recovered::DuplicateId { .. } => {}
                 Recovered::BranchOp(_) | Recovered::Branch(_) | Recovered::Completed { .. } | Recovered::Session(_) => {
                     unreachable!("no transactions here")
                 }

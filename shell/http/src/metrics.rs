@@ -73,6 +73,7 @@ fn queues(lines: &mut Lines, report: &ShardReport) {
         ("queue_enqueued_total", "Messages that came", sums.enqueued_total),
         ("queue_acknowledged_total", "Messages that were acknowledged", sums.acknowledged_total),
         ("queue_redelivered_total", "Deliveries that were not the first", sums.redelivered_total),
+        ("queue_duplicates_total", "Messages that came before and were not stored again", sums.duplicates_total),
         ("queue_expired_total", "Messages that expired", sums.expired_total),
         ("queue_dead_lettered_total", "Messages that went to dead-letter queues", sums.dead_lettered_total),
         ("queue_purged_total", "Messages that were purged", sums.purged_total),

@@ -53,6 +53,7 @@ struct CountsOf {
     enqueued_total: u64,
     acknowledged_total: u64,
     redelivered_total: u64,
+    duplicates_total: u64,
     expired_total: u64,
     dead_lettered_total: u64,
     purged_total: u64,

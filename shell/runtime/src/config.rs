@@ -1,7 +1,7 @@
 //! The typed configuration of `serve`, made from effective values, with all rules over several of them checked.
 
 use crate::load::{Effective, Mistake, Origin};
-use packhorse_broker::{Config, TransactionConfig};
+use packhorse_broker::{Config, IdBounds, TransactionConfig};
 use packhorse_journal::Checkpoints;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -113,6 +113,11 @@ fn broker(effective: &Effective) -> Config {
         delivery_limit: narrow("queues.delivery_limit"),
         dead_letter_queue: effective.text("queues.dead_letter").into(),
         auto_create: effective.flag("queues.auto_create"),
+        duplicate_ids: IdBounds {
+            max: narrow("queues.duplicate_ids"),
+            keep_ms: effective.number("queues.duplicate_ids_keep_ms"),
+        },
+        all_duplicate_ids: Config::default().all_duplicate_ids,
         transactions: TransactionConfig {
             max_staged_bytes: effective.number("transactions.max_staged_bytes"),
             max_open_per_connection: narrow("transactions.max_open_per_connection"),

@@ -144,6 +144,8 @@ pub const SETTINGS: &[Setting] = settings! {
     "queues.auto_create", Kind::Flag, Value::Flag(broker().auto_create), "attaching to an unknown name creates the queue";
     "queues.delivery_limit", Kind::Number(U32), Value::Number(broker().delivery_limit.into()), "attempts before a message goes to the dead-letter queue; 0 = no limit";
     "queues.dead_letter", Kind::Text, Value::Text(broker().dead_letter_queue), "default dead-letter queue, created on first need";
+    "queues.duplicate_ids", Kind::Number(U32), Value::Number(broker().duplicate_ids.max.into()), "duplicate ids (_AMQ_DUPL_ID) that each queue remembers, 0 to 500000; 0 = none";
+    "queues.duplicate_ids_keep_ms", Kind::Number(USIZE), Value::Number(broker().duplicate_ids.keep_ms), "how long a duplicate id is remembered, 1000 to 86400000";
     "limits.max_message_bytes", Kind::Number(USIZE), Value::Number(broker().max_message_bytes), "largest message";
     "limits.max_frame_bytes", Kind::Number(U32), Value::Number(broker().max_frame_bytes.into()), "largest AMQP frame";
     "limits.max_frame_before_open_bytes", Kind::Number(U32), Value::Number(broker().max_frame_before_open_bytes.into()), "largest AMQP frame before and including open";

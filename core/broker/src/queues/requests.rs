@@ -123,10 +123,10 @@ impl Queues {
                     self.tell(slot, Input::Unreadable { key });
                 }
             }
-            Request::EnqueueNumbered(message) => self.enqueue_numbered(id, *message),
+            Request::EnqueueOnce(message) => self.enqueue_once(id, *message),
             Request::OpenProducer { from, opening } => self.producer_opens(id, from, opening),
-            Request::StageEnqueue { txn, head, payload, numbered } => {
-                self.on_stage_enqueue(id, txn, head, payload, numbered.as_deref());
+            Request::StageEnqueue { txn, head, payload, identity } => {
+                self.on_stage_enqueue(id, txn, head, payload, identity.as_deref());
             }
             Request::StageAcknowledge { txn, key } => self.on_stage_acknowledge(id, txn, key),
             Request::Unsubscribe { consumer, lost } => {

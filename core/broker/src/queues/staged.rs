@@ -6,7 +6,7 @@ mod pieces;
 use super::Queues;
 use crate::mail::Payload;
 use crate::ring::Ring;
-use packhorse_model::{EntryKey, Head, Numbered, Purpose, QueueId, Resolution, ShardId, TxnId};
+use packhorse_model::{EntryKey, Head, Identity, Purpose, QueueId, Resolution, ShardId, TxnId};
 use packhorse_queue::{self as queue, DeliveryKey};
 use packhorse_store::{Op, Ticket, TxOps};
 use packhorse_txn::{Cause, Gathered, Input};
@@ -71,15 +71,15 @@ impl Queues {
         txn: TxnId,
         head: Head,
         payload: Payload<'_>,
-        numbered: Option<&Numbered>,
+        identity: Option<&Identity>,
     ) {
         let Some(slot) = self.slot(id) else {
             self.discard(&payload);
             self.tell_home(Input::Failed { txn, cause: Cause::QueueGone });
             return;
         };
-        if let Some(numbered) = numbered
-            && !self.is_new_in(slot, txn, numbered, &payload)
+        if let Some(identity) = identity
+            && !self.is_new_in(slot, txn, identity, &payload)
         {
             return;
         }
@@ -97,7 +97,7 @@ impl Queues {
         let before = pieces.bytes();
         let content = pieces.add(head.level(), Kind::of(&head), payload);
         self.ring.pin(pieces.bytes() - before);
-        if !self.tell(slot, queue::Input::StageEnqueue { txn, head, content, numbered }).settled() {
+        if !self.tell(slot, queue::Input::StageEnqueue { txn, head, content, identity }).settled() {
             self.drop_last(id, txn, Kind::of(&head), content);
         }
     }

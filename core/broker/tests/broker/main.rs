@@ -14,6 +14,7 @@ mod consume;
 mod coordinator;
 mod crash;
 mod dead_letters;
+mod duplicate_ids;
 mod ends;
 mod hostile;
 mod in_doubt;

@@ -4,7 +4,7 @@ use super::transactions;
 use crate::bytes_io::{Malformed, Reader, put_u32, put_u64};
 use crate::index::{Facts, Marks, Note, Place, Stored, Suspect};
 use crate::record::{self, Ranges, close, open, put_overlay};
-use crate::transactions::{Branch, Kept, Outcome, ProducerKey, Session};
+use crate::transactions::{Branch, IdKey, Kept, Outcome, ProducerKey, Session};
 use packhorse_model::{ClientSession, EntryKey, LargeId, QueueId, TxnId, Xid};
 use packhorse_store::Blame;
 
@@ -94,6 +94,10 @@ pub(crate) enum Item<'a> {
         key: ProducerKey,
         producer: Session,
     },
+    DuplicateId {
+        key: IdKey,
+        at_ms: u64,
+    },
 }
 
 /// Reads the items of a section one by one.
@@ -148,7 +152,7 @@ fn decode(code: u8, flags: u8, body: &[u8]) -> Result<Item<'_>, Malformed> {
             let (id, salt) = (r.u32()?, r.u32()?);
             Item::Segment(Held { id, salt, end: r.u64()?, listed: r.u64()?, whole: r.u64()? })
         }
-        transactions::code::BRANCH..=transactions::code::PRODUCER => transactions::decode(code, flags, r)?,
+        transactions::code::BRANCH..=transactions::code::DUPLICATE_ID => transactions::decode(code, flags, r)?,
         _ => return Err(Malformed),
     })
 }

@@ -31,6 +31,8 @@ const REMEMBER: Remember = Remember {
     gaps_max: 1,
     producers_ms: 60,
     producers_max: 3,
+    ids_ms: 60,
+    ids_max: 4,
 };
 
 /// The block of the third start.
@@ -242,7 +244,7 @@ fn start(run: u32) -> Vec<u8> {
 fn a_checkpoint_and_the_blocks_behind_it_are_the_whole_log() {
     let (mut moved, mut noted, mut between, mut behind, mut crashes, mut passed) = (0, 0, 0, 0, [0; 3], 0);
     // Items of transactions, by kind; and what was recovered of them.
-    let (mut items_of, mut told) = ([0; 6], [0; 5]);
+    let (mut items_of, mut told) = ([0; 7], [0; 6]);
     for seed in 0..640 {
         let mut history = History { draw: Draw::new(seed), ..empty() };
         // Two runs that ended in a crash, and the start after; the third is the one in which the checkpoint is taken.
@@ -297,6 +299,7 @@ fn a_checkpoint_and_the_blocks_behind_it_are_the_whole_log() {
                 Item::Completed { .. } => items_of[3] += 1,
                 Item::Session { .. } => items_of[4] += 1,
                 Item::Producer { .. } => items_of[5] += 1,
+                Item::DuplicateId { .. } => items_of[6] += 1,
                 _ => {}
             }
         }
@@ -312,6 +315,7 @@ fn a_checkpoint_and_the_blocks_behind_it_are_the_whole_log() {
                 Recovered::Completed { .. } => told[2] += 1,
                 Recovered::Session(_) => told[3] += 1,
                 Recovered::Producer(_) => told[4] += 1,
+                Recovered::DuplicateId { .. } => told[5] += 1,
                 _ => {}
             }
             if let Recovered::Entry(entry) = thing

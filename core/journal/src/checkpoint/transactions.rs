@@ -5,11 +5,13 @@ use super::item::{Item, put_stored, stored};
 use super::walk::SLICE_BYTES;
 use crate::bytes_io::{Malformed, Reader, put_bytes, put_u32, put_u64};
 use crate::index::Stored;
-use crate::record::transactions::{self, Work, put_add, put_heuristic, put_number, put_remove, put_txn, put_xid};
+use crate::record::transactions::{
+    self, Work, put_add, put_heuristic, put_id, put_number, put_remove, put_txn, put_xid,
+};
 use crate::record::{Ranges, close, open, put_ranges};
 use crate::tally::Tally;
 use crate::transactions::{Branch, Facts, Kept, Outcome, Session, Transactions};
-use packhorse_model::{ClientSession, ProducerId, QueueId, TxnId};
+use packhorse_model::{ClientSession, DuplicateId, ProducerId, QueueId, TxnId};
 use packhorse_store::LostPart;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -22,6 +24,7 @@ pub(super) mod code {
     pub(crate) const COMPLETED: u8 = 10;
     pub(crate) const SESSION: u8 = 11;
     pub(crate) const PRODUCER: u8 = 12;
+    pub(crate) const DUPLICATE_ID: u8 = 13;
 }
 
 const COMMITTED: u8 = 1;
@@ -69,6 +72,10 @@ pub(super) fn decode<'a>(code: u8, flags: u8, mut r: Reader<'a>) -> Result<Item<
             let (floor, used_ms) = (r.u64()?, r.u64()?);
             let runs = Ranges::new(r.rest())?.collect();
             Item::Producer { key, producer: Session { floor, runs, used_ms } }
+        }
+        code::DUPLICATE_ID => {
+            let key = (QueueId(r.u64()?), DuplicateId(transactions::id(r)?));
+            Item::DuplicateId { key, at_ms: r.u64()? }
         }
         _ => return Err(Malformed),
     })
@@ -149,6 +156,12 @@ impl Telling {
             [known.floor, known.used_ms].into_iter().for_each(|n| put_u64(out, n));
             put_ranges(out, known.runs.into_iter());
             close(out, start);
+        } else if let Some(((queue, id), at_ms)) = transactions.ids.ids.tell(looks) {
+            let start = open(out, code::DUPLICATE_ID, 0, 0, 0);
+            put_u64(out, queue.0);
+            out.extend_from_slice(&id.0);
+            put_u64(out, at_ms);
+            close(out, start);
         } else {
             return false;
         }
@@ -181,6 +194,7 @@ impl List {
                 }
                 Work::Remove { sequence, deliveries, attempts } => put_remove(out, *sequence, *deliveries, *attempts),
                 Work::Number { producer, number, floor } => put_number(out, *producer, *number, *floor),
+                Work::DuplicateId(id) => put_id(out, *id),
             }
         }
         close(out, start);

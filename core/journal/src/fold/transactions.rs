@@ -27,6 +27,7 @@ impl Fold {
             Item::Completed { xid, outcome } => kept.completed.restore(xid, outcome),
             Item::Session { id, session } => kept.sessions.restore(id, session),
             Item::Producer { key, producer } => kept.producers.restore(key, producer),
+            Item::DuplicateId { key, at_ms } => kept.ids.restore(key, at_ms),
             other => unreachable!("nothing of a transaction: {other:?}"),
         }
         Ok(())
@@ -162,6 +163,7 @@ impl Fold {
                             RecoveredWork::Acknowledge { sequence, deliveries, attempts }
                         }
                         Work::Number { producer, number, floor } => RecoveredWork::Number { producer, number, floor },
+                        Work::DuplicateId(id) => RecoveredWork::DuplicateId(id),
                     };
                     out.push(Recovered::BranchOp(Box::new(RecoveredOp { txn: *txn, queue: *queue, op })));
                 }
@@ -187,6 +189,9 @@ impl Fold {
             let (floor, used_ms) = (known.floor, known.used_ms);
             let told = RecoveredProducer { queue, producer, floor, runs, used_ms };
             ops[usize::from(queue.owner(shards).0)].push(Recovered::Producer(Box::new(told)));
+        }
+        for (&(queue, id), &at_ms) in self.transactions.ids.ids.iter() {
+            ops[usize::from(queue.owner(shards).0)].push(Recovered::DuplicateId { queue, id, at_ms });
         }
         rest.extend(self.transactions.completed.by_time().map(|(xid, outcome)| Recovered::Completed {
             xid: xid.clone(),

@@ -35,7 +35,7 @@ struct Task {
     lists: VecDeque<Arc<Vec<Kept>>>,
     /// Operations of the first list that are done.
     done: usize,
-    /// Some are numbers of producers.
+    /// Some are numbers of producers, or duplicate ids.
     numbered: bool,
     fate: Fate,
 }
@@ -115,7 +115,7 @@ impl Index {
         Ok(())
     }
 
-    /// A record is about a producer, or about all of a queue: which ones are known or forgotten goes by the order of records.
+    /// A record is about a producer, a duplicate id, or all of a queue: which ones are known or forgotten goes by the order of records.
     #[cold]
     pub(super) fn before_number(&mut self, unlinks: &mut Vec<LargeId>) -> Result<(), Refused> {
         if self.behind.tasks.iter().any(|task| task.numbered) {
@@ -203,6 +203,6 @@ impl QueueIndex {
 fn removed(works: &[Kept]) -> impl Iterator<Item = (Sequence, Sequence)> {
     works.iter().filter_map(|work| match work {
         Work::Remove { sequence, .. } => Some((*sequence, *sequence)),
-        Work::Add { .. } | Work::Number { .. } => None,
+        Work::Add { .. } | Work::Number { .. } | Work::DuplicateId(_) => None,
     })
 }

@@ -88,7 +88,7 @@ impl Index {
             match work {
                 Work::Add { content: Stored::Body { place, .. }, .. } => self.live.add(place.segment, 1),
                 Work::Add { content: Stored::Large { id, .. }, .. } => refer(&mut self.references, *id),
-                Work::Remove { .. } | Work::Number { .. } => {}
+                Work::Remove { .. } | Work::Number { .. } | Work::DuplicateId(_) => {}
             }
         }
     }
@@ -99,7 +99,7 @@ impl Index {
             match work {
                 Work::Add { content: Stored::Body { place, .. }, .. } => self.live.take(place.segment, 1),
                 Work::Add { content: Stored::Large { id, .. }, .. } => release(&mut self.references, *id, unlinks),
-                Work::Remove { .. } | Work::Number { .. } => {}
+                Work::Remove { .. } | Work::Number { .. } | Work::DuplicateId(_) => {}
             }
         }
     }

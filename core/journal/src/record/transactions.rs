@@ -6,7 +6,7 @@ use super::{Where, close, code, head, open, put_head};
 use crate::bytes_io::{Malformed, Reader, crc, put_bytes, put_u32, put_u64};
 use bytes::Bytes;
 use packhorse_model::{
-    BrokerId, ClientSession, Head, LargeId, ProducerId, QueueId, Sequence, ShardId, Token, TxnId, Xid,
+    BrokerId, ClientSession, DuplicateId, Head, LargeId, ProducerId, QueueId, Sequence, ShardId, Token, TxnId, Xid,
 };
 use packhorse_store::{Ahead, Body, Decide, Figures, Heuristic, HeuristicOutcome, Numbers, Op, Stored, TxnOp, TxnPart};
 use std::sync::Arc;
@@ -25,6 +25,8 @@ const ADD: u8 = 1;
 const ADD_LARGE: u8 = 2;
 const REMOVE: u8 = 3;
 const NUMBER: u8 = 4;
+/// 5 and 6 are kept for outcomes other than accepted.
+const DUPLICATE_ID: u8 = 7;
 /// The shortest operation, bytes.
 const REMOVE_BYTES: usize = 17;
 
@@ -42,12 +44,14 @@ pub(crate) enum Work<C> {
     Remove { sequence: Sequence, deliveries: u32, attempts: u32 },
     /// A message that is added has this number of a producer's.
     Number { producer: ProducerId, number: u64, floor: u64 },
+    /// A message that is added has this duplicate id.
+    DuplicateId(DuplicateId),
 }
 
 impl<C> Work<C> {
     /// Whether it adds or removes a message.
     pub(crate) fn counts(&self) -> bool {
-        !matches!(self, Work::Number { .. })
+        !matches!(self, Work::Number { .. } | Work::DuplicateId(_))
     }
 }
 
@@ -56,7 +60,7 @@ impl<C: Copy> Work<C> {
     pub(crate) fn content(&self) -> Option<C> {
         match self {
             Work::Add { content, .. } => Some(*content),
-            Work::Remove { .. } | Work::Number { .. } => None,
+            Work::Remove { .. } | Work::Number { .. } | Work::DuplicateId(_) => None,
         }
     }
 }
@@ -95,7 +99,7 @@ impl Transactional {
         let works = parts.iter().filter(move |part| part.queue == queue).flat_map(|part| &part.works);
         works.filter_map(|work| match work {
             Work::Remove { sequence, .. } => Some(*sequence),
-            Work::Add { .. } | Work::Number { .. } => None,
+            Work::Add { .. } | Work::Number { .. } | Work::DuplicateId(_) => None,
         })
     }
 }
@@ -413,6 +417,7 @@ fn put_ops(out: &mut Vec<u8>, ops: &[TxnOp], content: &Content<'_>, large: &mut 
             }
             TxnOp::Acknowledge { sequence, deliveries, attempts } => put_remove(out, *sequence, *deliveries, *attempts),
             TxnOp::Number { producer, number, floor } => put_number(out, *producer, *number, *floor),
+            TxnOp::DuplicateId(id) => put_id(out, *id),
         }
     }
 }
@@ -440,6 +445,12 @@ pub(crate) fn put_number(out: &mut Vec<u8>, producer: ProducerId, number: u64, f
     put_u64(out, floor);
 }
 
+/// The duplicate id of an added message.
+pub(crate) fn put_id(out: &mut Vec<u8>, id: DuplicateId) {
+    out.push(DUPLICATE_ID);
+    out.extend_from_slice(&id.0);
+}
+
 /// A count and operations; `content` reads where an added message's content is, in a file or not.
 pub(crate) fn works<C>(
     r: &mut Reader<'_>,
@@ -454,6 +465,7 @@ pub(crate) fn works<C>(
                 Work::Add { index: r.u32()?, head: head(r)?, content: content(r, kind == ADD_LARGE)? }
             }
             REMOVE => Work::Remove { sequence: r.u64()?, deliveries: r.u32()?, attempts: r.u32()? },
+            DUPLICATE_ID => Work::DuplicateId(DuplicateId(id(r)?)),
             NUMBER => Work::Number { producer: ProducerId(id(r)?), number: r.u64()?, floor: r.u64()? },
             _ => return Err(Malformed),
         });

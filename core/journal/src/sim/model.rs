@@ -3,7 +3,9 @@
 mod transactions;
 
 use bytes::Bytes;
-use packhorse_model::{Content, EntryKey, Head, Overlay, ProducerId, QueueId, QueueName, QueueSettings, Sequence};
+use packhorse_model::{
+    Content, DuplicateId, EntryKey, Head, Overlay, ProducerId, QueueId, QueueName, QueueSettings, Sequence,
+};
 use packhorse_store::{Op, PASSED, RESERVE, Recovered, RecoveredEntry, Stored};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,6 +59,7 @@ pub(crate) struct Model {
     pub(crate) entries: BTreeMap<EntryKey, Entry>,
     pub(crate) transactions: Transactions,
     producers: BTreeMap<(QueueId, ProducerId), Producer>,
+    ids: BTreeMap<(QueueId, DuplicateId), u64>,
 }
 
 /// What is known of a producer's numbers.
@@ -146,6 +149,7 @@ impl Model {
                     self.queues.remove(id);
                     self.transactions.queue_gone(*id);
                     self.producers.retain(|(queue, _), _| queue != id);
+                    self.ids.retain(|(queue, _), _| queue != id);
                     self.entries.retain(|k, _| k.queue != *id);
                 }
                 Op::Reserve { queue, up_to } => {
@@ -155,6 +159,7 @@ impl Model {
                 Op::Producer { queue, producer, floor, stored, at_ms } => {
                     self.numbered(*queue, *producer, *floor, *stored, *at_ms);
                 }
+                Op::DuplicateId { queue, id, at_ms } => drop(self.ids.insert((*queue, *id), *at_ms)),
                 Op::TxOps(_)
                 | Op::TxDrop { .. }
                 | Op::Commit(_)
@@ -227,15 +232,25 @@ impl Model {
     }
 
     fn producers_differ(&self, told: &[Vec<Recovered>]) -> Option<String> {
-        let mut found = BTreeMap::new();
+        let (mut found, mut ids) = (BTreeMap::new(), BTreeMap::new());
         for (shard, thing) in told.iter().enumerate().flat_map(|(shard, own)| own.iter().map(move |t| (shard, t))) {
-            let Recovered::Producer(producer) = thing else { continue };
+            let producer = match thing {
+                Recovered::Producer(producer) => producer,
+                Recovered::DuplicateId { queue, id, at_ms } => {
+                    ids.insert((*queue, *id), *at_ms);
+                    continue;
+                }
+                _ => continue,
+            };
             if usize::from(producer.queue.owner(told.len() as u16).0) != shard {
                 return Some(format!("shard {shard} is told of {producer:?}"));
             }
             let stored = producer.runs.iter().flat_map(|(first, last)| *first..=*last).collect();
             let (floor, used_ms) = (producer.floor, producer.used_ms);
             found.insert((producer.queue, producer.producer), Producer { floor, stored, used_ms });
+        }
+        if ids != self.ids {
+            return Some(format!("ids are {ids:?} and not {:?}", self.ids));
         }
         (found != self.producers).then(|| format!("producers are {found:?} and not {:?}", self.producers))
     }
@@ -261,6 +276,7 @@ impl Model {
                     }
                     Recovered::NextQueueId(_) => {}
                     Recovered::BranchOp(_)
+                    | Recovered::DuplicateId { .. }
                     | Recovered::Producer(_)
                     | Recovered::Branch(_)
                     | Recovered::Completed { .. }

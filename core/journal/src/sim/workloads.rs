@@ -7,8 +7,8 @@ use crate::sim::Player;
 use crate::sim::model::Stuff;
 use bytes::Bytes;
 use packhorse_model::{
-    ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, OnFull, Overlay, ProducerId, QueueId, QueueLimits,
-    QueueName, QueueSettings, Reason,
+    ContentFormat, DeadLetter, DuplicateId, EntryKey, Head, HeadFlags, LargeId, OnFull, Overlay, ProducerId, QueueId,
+    QueueLimits, QueueName, QueueSettings, Reason,
 };
 use packhorse_store::{Batch, Load, Op, PASSED, RESERVE, Stored};
 
@@ -223,6 +223,11 @@ fn numbered(player: &mut Player, turn: u64) {
             enqueue(player, &mut batch, queue, 50, false);
         }
         batch.push(Op::Producer { queue, producer, floor, stored, at_ms: turn });
+        if player.below(3) == 0 {
+            enqueue(player, &mut batch, queue, 40, false);
+            let id = DuplicateId([player.below(20) as u8; 16]);
+            batch.push(Op::DuplicateId { queue, id, at_ms: turn });
+        }
     }
     if player.below(12) == 0 {
         batch.push(Op::QueueDelete { id: queue });

@@ -155,7 +155,7 @@ impl World {
         part.adds.push(Add { head, length: u64::from(length), buffer: 0, stored: persistent, ahead: false });
         part.came += 1;
         let content = Content::Body(Resident { buffer: u64::from(index), offset: 0, length });
-        self.handle(Input::StageEnqueue { txn: id(number), head, content, numbered: None });
+        self.handle(Input::StageEnqueue { txn: id(number), head, content, identity: None });
         if persistent && length == 1 << 20 {
             self.goes_ahead(number);
         }

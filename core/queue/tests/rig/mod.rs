@@ -135,6 +135,7 @@ impl Rig {
                 }
                 Recovered::NextQueueId(_) => {}
                 Recovered::Producer(told) => drop(rig.handle(told.queue, Input::RecoveredProducer(told))),
+                Recovered::DuplicateId { queue, id, at_ms } => drop(rig.handle(queue, Input::RecoveredId(id, at_ms))),
                 Recovered::BranchOp(_) | Recovered::Branch(_) | Recovered::Completed { .. } | Recovered::Session(_) => {
                     rig.recovered_of_transactions(thing);
                 }
@@ -152,10 +153,14 @@ impl Rig {
         self.memory.large_files()
     }
 
+    pub(crate) fn broker_ms(&self) -> u64 {
+        self.store.started_at_ms() + self.now_us / 1000
+    }
+
     /// Lets time pass.
     pub(crate) fn pass(&mut self, ms: u64) {
         self.now_us += ms * 1000;
-        self.memory.set_broker_time_ms(self.store.started_at_ms() + self.now_us / 1000);
+        self.memory.set_broker_time_ms(self.broker_ms());
         self.flush();
     }
 
@@ -173,7 +178,7 @@ impl Rig {
         let oldest_resident = self.ring.keys().next().copied().unwrap_or(self.open);
         let mut turn = Turn {
             now: Now { mono_us: self.now_us, wall_ms: 0 },
-            broker_ms: self.store.started_at_ms() + self.now_us / 1000,
+            broker_ms: self.broker_ms(),
             ticket: self.store.next_ticket(),
             batch: &mut self.batch,
             oldest_resident,
@@ -187,7 +192,7 @@ impl Rig {
         let oldest_resident = self.ring.keys().next().copied().unwrap_or(self.open);
         let mut turn = Turn {
             now: Now { mono_us: self.now_us, wall_ms: 0 },
-            broker_ms: self.store.started_at_ms() + self.now_us / 1000,
+            broker_ms: self.broker_ms(),
             ticket: self.store.next_ticket(),
             batch: &mut self.batch,
             oldest_resident,

@@ -3,10 +3,10 @@
 use super::{Got, Q, Rig};
 use bytes::Bytes;
 use packhorse_model::{
-    Content, ContentFormat, Head, HeadFlags, LargeId, Numbered, Purpose, QueueId, Resident, Resolution, ShardId, TxnId,
+    Content, ContentFormat, Head, HeadFlags, Identity, LargeId, Purpose, QueueId, Resident, Resolution, ShardId, TxnId,
     Xid,
 };
-use packhorse_queue::{Answer, Gathered, Input, Known};
+use packhorse_queue::{Answer, Gathered, IdBounds, Input, Known};
 use packhorse_store::{Body, Commit, Decide, Figures, Numbers, Op, Prepare, Recovered, Stored, TxOps, TxnOp, TxnPart};
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ impl Rig {
         self.stage_as(id, bytes, priority, persistent, None);
     }
 
-    fn stage_as(&mut self, id: TxnId, bytes: &[u8], priority: u8, persistent: bool, numbered: Option<&Numbered>) {
+    fn stage_as(&mut self, id: TxnId, bytes: &[u8], priority: u8, persistent: bool, identity: Option<&Identity>) {
         let head = self.head(priority, persistent);
         let side = self.side(id);
         let piece = side.next_piece;
@@ -65,40 +65,45 @@ impl Rig {
             side.volatile_pieces.push(piece);
         }
         let content = Content::Body(Resident { buffer: piece, offset: 0, length: bytes.len() as u32 });
-        self.handle(Q, Input::StageEnqueue { txn: id, head, content, numbered });
+        self.handle(Q, Input::StageEnqueue { txn: id, head, content, identity });
         self.run_effects(Q);
     }
 
-    /// What is known of a number.
-    pub(crate) fn look(&mut self, numbered: Numbered, txn: Option<TxnId>) -> Known {
-        match self.handle(Q, Input::Look { numbered, txn }) {
+    /// So many duplicate ids are known from now on.
+    pub(crate) fn remember_ids(&mut self, bounds: IdBounds) {
+        self.queues.get_mut(&Q).unwrap().remember_ids(bounds);
+    }
+
+    /// What is known of a message.
+    pub(crate) fn look(&mut self, identity: Identity, txn: Option<TxnId>) -> Known {
+        match self.handle(Q, Input::Look { identity, txn }) {
             Answer::Known(known) => known,
             other => panic!("{other:?}"),
         }
     }
 
-    /// A producer sends a message under its number, which the message is.
-    pub(crate) fn send_numbered(&mut self, numbered: Numbered, persistent: bool) -> Known {
-        let known = self.look(numbered, None);
+    /// A producer sends a number under an identity.
+    pub(crate) fn send_as(&mut self, identity: Identity, number: u64, persistent: bool) -> Known {
+        let known = self.look(identity, None);
         if known == Known::New {
-            self.send(Q, numbered.number, 4, persistent);
-            self.handle(Q, Input::Number { numbered, persistent });
+            self.send(Q, number, 4, persistent);
+            self.handle(Q, Input::Identify { identity, persistent });
         }
         known
     }
 
-    /// The same in a transaction, which is not committed if it is not known what to do.
-    pub(crate) fn stage_numbered(&mut self, id: TxnId, numbered: Numbered, persistent: bool) -> Known {
-        let known = self.look(numbered, Some(id));
-        let text = numbered.number.to_string();
+    /// The same in a transaction, which is not to be committed if it is not known what to do.
+    pub(crate) fn stage_identified(&mut self, id: TxnId, identity: Identity, number: u64, persistent: bool) -> Known {
+        let known = self.look(identity, Some(id));
+        let text = number.to_string();
         match known {
             Known::New => {
-                self.stage_as(id, text.as_bytes(), 4, persistent, Some(&numbered));
+                self.stage_as(id, text.as_bytes(), 4, persistent, Some(&identity));
                 return known;
             }
             Known::Stored => {
-                let (producer, bytes) = (numbered.producer, text.len() as u64);
-                self.handle(Q, Input::StageDuplicate { txn: id, producer, bytes });
+                let bytes = text.len() as u64;
+                self.handle(Q, Input::StageDuplicate { txn: id, identity, bytes });
             }
             Known::Lost | Known::Undecided(_) => drop(self.handle(Q, Input::StageRefused { txn: id })),
         }
@@ -118,7 +123,7 @@ impl Rig {
         let head = self.head(4, persistent);
         self.side(id).figures.adds += 1;
         let content = Content::Large { id: file, length: length as u64 };
-        self.handle(Q, Input::StageEnqueue { txn: id, head, content, numbered: None });
+        self.handle(Q, Input::StageEnqueue { txn: id, head, content, identity: None });
         self.run_effects(Q);
         file
     }
@@ -240,13 +245,8 @@ impl Rig {
     pub(crate) fn write_commit(&mut self, id: TxnId) {
         let gathered = self.gathered(id, Purpose::Commit);
         let part = self.record(gathered);
-        self.batch.push(Op::Commit(Box::new(Commit {
-            txn: id,
-            parts: vec![(Q, part)],
-            token: None,
-            xid: None,
-            at_ms: 0,
-        })));
+        let (parts, at_ms) = (vec![(Q, part)], self.broker_ms());
+        self.batch.push(Op::Commit(Box::new(Commit { txn: id, parts, token: None, xid: None, at_ms })));
         self.end_turn();
     }
 
@@ -262,13 +262,14 @@ impl Rig {
         let part = self.record(gathered);
         let figures = self.side(id).figures;
         let figures = Figures { adds: figures.adds - part.duplicates.adds, ..figures };
+        let at_ms = self.broker_ms();
         self.batch.push(Op::Prepare(Box::new(Prepare {
             txn: id,
             xid: xid(id),
             client: "client".into(),
             parts: vec![(Q, part, figures)],
             wall_ms: 0,
-            at_ms: 0,
+            at_ms,
         })));
         self.end_turn();
         self.flush();
@@ -282,7 +283,8 @@ impl Rig {
         } else {
             Vec::new()
         };
-        self.batch.push(Op::Decide(Box::new(Decide { xid: xid(id), commit, numbers, at_ms: 0 })));
+        let at_ms = self.broker_ms();
+        self.batch.push(Op::Decide(Box::new(Decide { xid: xid(id), commit, numbers, at_ms })));
         self.end_turn();
         self.flush();
         self.apply(id, if commit { Resolution::Commit } else { Resolution::Rollback });

@@ -105,7 +105,7 @@ fn a_million_removes_come_back_in_slices() {
 fn a_million_adds_appear_in_slices_among_others() {
     let mut slices = Slices::new();
     for _ in 0..ALL {
-        slices.handle(Input::StageEnqueue { txn: txn(1), head: head(), content: content(0), numbered: None });
+        slices.handle(Input::StageEnqueue { txn: txn(1), head: head(), content: content(0), identity: None });
     }
     slices.handle(Input::Gather { txn: txn(1), operations: ALL, purpose: Purpose::Commit });
     assert!(matches!(slices.out.pop(), Some(Effect::Gathered(_))));

@@ -2,6 +2,7 @@
 
 mod transactor;
 
+use super::ids::duplicate;
 use super::producers::producer;
 use super::{Build, Found, Make, StoreUnderTest, bodies, dead_letter, head, overlay, recover};
 use crate::image::Image;
@@ -51,7 +52,7 @@ impl State {
         self.next = QUEUES.map(|ids| ids.map(|id| found.queues.get(&id).map_or(0, |q| q.2)));
         let held = found.parts.iter().flat_map(|((_, queue), part)| {
             part.iter().filter_map(|work| match work {
-                RecoveredWork::Enqueue { .. } | RecoveredWork::Number { .. } => None,
+                RecoveredWork::Enqueue { .. } | RecoveredWork::Number { .. } | RecoveredWork::DuplicateId(_) => None,
                 RecoveredWork::Acknowledge { sequence, .. } => Some((*queue, *sequence)),
             })
         });
@@ -72,7 +73,7 @@ struct Said {
 /// Random batches over two shards with crashes and stops between; after each start the store is compared with the fold of
 /// what survived.
 pub fn any_history_folds_to_the_same_facts<S: StoreUnderTest>(make: Make<'_, S>) {
-    let mut met = [0usize; 8];
+    let mut met = [0usize; 9];
     for seed in 0..24 {
         history(make, seed, &mut met);
     }
@@ -80,7 +81,7 @@ pub fn any_history_folds_to_the_same_facts<S: StoreUnderTest>(make: Make<'_, S>)
 }
 
 /// Counts what a start tells of transactions and producers.
-fn meet(found: &Found, met: &mut [usize; 8]) {
+fn meet(found: &Found, met: &mut [usize; 9]) {
     let branches = found.branches.values();
     let doubt = branches.clone().filter(|b| b.decided.is_none());
     let (over, parts) = (branches.clone().filter(|b| b.decided.is_some()).count(), |b: &RecoveredBranch| b.parts.len());
@@ -90,11 +91,12 @@ fn meet(found: &Found, met: &mut [usize; 8]) {
     let runs = found.producers.values().filter(|producer| producer.runs.len() > 1).count();
     let work = found.parts.values().flatten();
     let staged = work.filter(|work| matches!(work, RecoveredWork::Number { .. })).count();
-    let counts = [over, lost, both, volatile, found.completed.len(), found.sessions.len(), runs, staged];
+    let counts =
+        [over, lost, both, volatile, found.completed.len(), found.sessions.len(), runs, staged, found.ids.len()];
     met.iter_mut().zip(counts).for_each(|(met, count)| *met += count);
 }
 
-fn history<S: StoreUnderTest>(make: Make<'_, S>, seed: u64, met: &mut [usize; 8]) {
+fn history<S: StoreUnderTest>(make: Make<'_, S>, seed: u64, met: &mut [usize; 9]) {
     let mut dice = Dice(seed);
     let mut store = make(SHARDS);
     recover(&mut store, SHARDS);
@@ -217,6 +219,9 @@ fn batch(dice: &mut Dice, shard: usize, state: &mut State) -> Build {
                 let (stored, at_ms) = ((dice.below(4) > 0).then(|| dice.below(24)), state.transactor.now_ms());
                 let producer = producer(dice.below(3));
                 build = build.op(Op::Producer { queue: id, producer, floor, stored, at_ms });
+                if dice.below(2) == 0 {
+                    build = build.op(Op::DuplicateId { queue: id, id: duplicate(dice.below(40)), at_ms });
+                }
             }
             _ => {
                 let sequence = draw(state, queue);

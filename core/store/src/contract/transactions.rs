@@ -12,7 +12,9 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use packhorse_model::{Content, EntryKey, Head, LargeId, ProducerId, QueueId, Sequence, ShardId, TxnId, Xid};
+use packhorse_model::{
+    Content, DuplicateId, EntryKey, Head, LargeId, ProducerId, QueueId, Sequence, ShardId, TxnId, Xid,
+};
 
 /// An operation of a transaction, as the rules write them.
 #[derive(Clone, Debug)]
@@ -25,6 +27,8 @@ pub(super) enum Do {
     Remove(Sequence, u32, u32),
     /// What is added has this number of this producer; its floor.
     Number(ProducerId, u64, u64),
+    /// What is added has this duplicate id.
+    Id(DuplicateId),
 }
 
 /// Adds a message of the usual priority.
@@ -53,7 +57,7 @@ pub(super) fn ahead(work: &[Do]) -> Ahead {
 
 /// How many of them add or remove a message.
 pub(super) fn messages(work: &[Do]) -> u64 {
-    work.iter().filter(|work| !matches!(work, Do::Number(..))).count() as u64
+    work.iter().filter(|work| !matches!(work, Do::Number(..) | Do::Id(_))).count() as u64
 }
 
 pub(super) fn figures(work: &[Do]) -> Figures {
@@ -65,7 +69,7 @@ pub(super) fn figures(work: &[Do]) -> Figures {
             }
             Do::Large(_, _, length) => (figures.adds, figures.bytes) = (figures.adds + 1, figures.bytes + length),
             Do::Remove(..) => figures.removes += 1,
-            Do::Number(..) => {}
+            Do::Number(..) | Do::Id(_) => {}
         }
     }
     figures
@@ -88,6 +92,7 @@ pub(super) fn told(work: &[Do]) -> Vec<RecoveredWork> {
         Do::Number(producer, number, floor) => {
             RecoveredWork::Number { producer: *producer, number: *number, floor: *floor }
         }
+        Do::Id(id) => RecoveredWork::DuplicateId(*id),
     };
     work.iter().map(one).collect()
 }
@@ -134,6 +139,7 @@ impl Build {
             Do::Number(producer, number, floor) => {
                 TxnOp::Number { producer: *producer, number: *number, floor: *floor }
             }
+            Do::Id(id) => TxnOp::DuplicateId(*id),
         };
         work.iter().map(one).collect()
     }

@@ -12,7 +12,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use packhorse_model::{EntryKey, Head, LargeId, ProducerId, QueueId, Sequence, TxnId, Xid};
+use packhorse_model::{DuplicateId, EntryKey, Head, LargeId, ProducerId, QueueId, Sequence, TxnId, Xid};
 
 /// One operation, with its content.
 #[derive(Clone, Debug)]
@@ -20,6 +20,7 @@ enum Work {
     Enqueue { index: u32, head: Head, content: Stuff },
     Acknowledge { sequence: Sequence, deliveries: u32, attempts: u32 },
     Number { producer: ProducerId, number: u64, floor: u64 },
+    DuplicateId(DuplicateId),
 }
 
 /// What of a part went ahead.
@@ -198,6 +199,7 @@ impl Image {
                 Work::Acknowledge { sequence, deliveries, attempts }
             }
             TxnOp::Number { producer, number, floor } => Work::Number { producer, number, floor },
+            TxnOp::DuplicateId(id) => Work::DuplicateId(id),
         });
         (work.collect(), bytes)
     }
@@ -232,6 +234,10 @@ impl Image {
                     self.producers.expire(at_ms);
                     self.producers.take((queue, producer), floor, Some(number), at_ms);
                 }
+                Work::DuplicateId(id) => {
+                    self.ids.expire(at_ms);
+                    self.ids.take((queue, id), at_ms);
+                }
             }
         }
     }
@@ -246,7 +252,7 @@ impl Image {
                         (e.deliveries, e.attempts, e.held) = (deliveries, attempts, false);
                     }
                 }
-                Work::Number { .. } => {}
+                Work::Number { .. } | Work::DuplicateId(_) => {}
             }
         }
     }
@@ -259,7 +265,7 @@ impl Image {
                 let entries = self.queues.get(queue).map(|q| &q.entries);
                 let before = work.len();
                 work.retain(|work| match work {
-                    Work::Enqueue { .. } | Work::Number { .. } => true,
+                    Work::Enqueue { .. } | Work::Number { .. } | Work::DuplicateId(_) => true,
                     Work::Acknowledge { sequence, .. } => entries.is_some_and(|e| e.contains_key(sequence)),
                 });
                 branch.volatile += (before - work.len()) as u64;
@@ -285,6 +291,7 @@ impl Branches {
                     Work::Number { producer, number, floor } => {
                         RecoveredWork::Number { producer: *producer, number: *number, floor: *floor }
                     }
+                    Work::DuplicateId(id) => RecoveredWork::DuplicateId(*id),
                 };
                 Recovered::BranchOp(Box::new(RecoveredOp { txn, queue, op }))
             })
@@ -314,14 +321,14 @@ impl Branches {
         let work = self.branches.values().flat_map(|b| b.parts.values().flatten());
         work.filter_map(|work| match work {
             Work::Enqueue { content: Stuff::Large { id, .. }, .. } => Some(*id),
-            Work::Enqueue { .. } | Work::Acknowledge { .. } | Work::Number { .. } => None,
+            Work::Enqueue { .. } | Work::Acknowledge { .. } | Work::Number { .. } | Work::DuplicateId(_) => None,
         })
     }
 }
 
 /// How many of them add or remove a message.
 fn messages(work: &[Work]) -> u64 {
-    work.iter().filter(|work| !matches!(work, Work::Number { .. })).count() as u64
+    work.iter().filter(|work| !matches!(work, Work::Number { .. } | Work::DuplicateId(_))).count() as u64
 }
 
 fn figures(work: &[Work]) -> Figures {
@@ -333,7 +340,7 @@ fn figures(work: &[Work]) -> Figures {
                 figures.bytes += content.recovered().length();
             }
             Work::Acknowledge { .. } => figures.removes += 1,
-            Work::Number { .. } => {}
+            Work::Number { .. } | Work::DuplicateId(_) => {}
         }
     }
     figures

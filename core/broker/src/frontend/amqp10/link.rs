@@ -6,7 +6,7 @@ use bytes::Bytes;
 use packhorse_amqp10::engine::{LinkId, SessionId};
 use packhorse_amqp10::message::BodyScan;
 use packhorse_amqp10::producer::Opening;
-use packhorse_model::{Head, LargeId, Numbered, Outcome, ProducerId, QueueId, QueueName};
+use packhorse_model::{Head, Identity, LargeId, Outcome, ProducerId, QueueId, QueueName};
 use packhorse_queue::{ConsumerId, DeliveryKey};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -133,8 +133,8 @@ pub(crate) struct Partial {
     pub(crate) settled: bool,
     /// The transaction it is in, by its epoch; the last frame may be the first to say so.
     pub(crate) epoch: Option<u64>,
-    /// Its number, if it has one.
-    pub(crate) numbered: Option<Numbered>,
+    /// Which message it is, if that is known.
+    pub(crate) identity: Option<Identity>,
     pub(crate) body: PartialBody,
 }
 

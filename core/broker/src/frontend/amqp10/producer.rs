@@ -6,13 +6,13 @@ use super::link::{Kind, LargeIn, Partial, PartialBody, Producer};
 use super::render::{self, Refused};
 use super::transacted::Posting;
 use crate::mail::{Behind, LinkRef, Payload, Request};
-use crate::queues::{NumberedEnqueue, Queues};
+use crate::queues::{OnceEnqueue, Queues};
 use bytes::Bytes;
 use packhorse_amqp10::codec::{DeliveryState, Error, ReceiverSettleMode, Rejected};
 use packhorse_amqp10::engine::TransferEvent;
 use packhorse_amqp10::message::MessageView;
 use packhorse_amqp10::producer::Tag;
-use packhorse_model::{LargeId, Numbered};
+use packhorse_model::{Identity, LargeId, Numbered};
 use packhorse_store::LargeOp;
 use packhorse_txn::{Cause, Input};
 
@@ -50,18 +50,18 @@ impl Connection {
             self.renew_credit(queues, token);
             return;
         }
-        let mut numbered = None;
+        let mut identity = None;
         if producer.numbers.is_some() && transfer.first {
-            numbered = self.number_of(queues, transfer, epoch);
-            if numbered.is_none() {
+            identity = self.number_of(queues, transfer, epoch).map(Identity::Number);
+            if identity.is_none() {
                 return;
             }
         }
         if transfer.first && transfer.last {
-            let coming = Coming { delivery, format: transfer.format, settled: transfer.settled, epoch, numbered };
+            let coming = Coming { delivery, format: transfer.format, settled: transfer.settled, epoch, identity };
             self.on_delivery(queues, token, coming, Whole::Slice(transfer.payload));
         } else {
-            self.gather(queues, transfer, epoch, numbered);
+            self.gather(queues, transfer, epoch, identity);
         }
         if transfer.last {
             self.renew_credit(queues, token);
@@ -91,7 +91,7 @@ impl Connection {
         queues: &mut Queues,
         transfer: &TransferEvent<'_>,
         epoch: Option<u64>,
-        numbered: Option<Numbered>,
+        identity: Option<Identity>,
     ) {
         let token = transfer.token;
         let Some(Kind::Producer(producer)) = self.link_mut(token).map(|link| &mut link.kind) else { return };
@@ -100,7 +100,7 @@ impl Connection {
             format: transfer.format,
             settled: false,
             epoch: None,
-            numbered,
+            identity,
             body: PartialBody::Memory(Vec::new()),
         });
         partial.settled |= transfer.settled;
@@ -155,6 +155,15 @@ impl Connection {
                 }
             };
             let read = render::read(&view, default_durable, queues.broker_ms());
+            if partial.identity.is_none() && queues.config.duplicate_ids.max > 0 {
+                match render::duplicate_id(&view) {
+                    Ok(id) => partial.identity = id.map(Identity::Id),
+                    Err(why) => {
+                        self.refuse_partial(queues, token, &why);
+                        return;
+                    }
+                }
+            }
             let mut scan = view.body_scan(&limits);
             if let Err(error) = scan.push(&bytes[view.layout().body_start()..]) {
                 let why = Refused::new(error.condition(), error.to_string());
@@ -180,10 +189,10 @@ impl Connection {
         let Some(link) = self.link_mut(token) else { return };
         let Kind::Producer(producer) = &mut link.kind else { return };
         let Some(partial) = producer.partial.take() else { return };
-        let Partial { delivery, format, settled, epoch, numbered, body } = partial;
+        let Partial { delivery, format, settled, epoch, identity, body } = partial;
         match body {
             PartialBody::Memory(bytes) => {
-                let coming = Coming { delivery, format, settled, epoch, numbered };
+                let coming = Coming { delivery, format, settled, epoch, identity };
                 self.on_delivery(queues, token, coming, Whole::Bytes(Bytes::from(bytes)));
             }
             PartialBody::Large(large) => {
@@ -206,7 +215,7 @@ impl Connection {
                     payload,
                     unsynced: true,
                     epoch,
-                    numbered,
+                    identity,
                 });
                 if !settled {
                     link.waiting += 1;
@@ -218,7 +227,7 @@ impl Connection {
 
     /// A whole delivery: its header is read, the rest goes to the queue as it is.
     fn on_delivery(&mut self, queues: &mut Queues, token: u64, coming: Coming, whole: Whole<'_>) {
-        let Coming { delivery, format, settled, epoch, numbered } = coming;
+        let Coming { delivery, format, settled, epoch, mut identity } = coming;
         let limits = self.limits;
         let me = self.me_at(token);
         let Some(link) = self.link_mut(token) else { return };
@@ -229,6 +238,15 @@ impl Connection {
             match MessageView::parse(bytes, &limits) {
                 Ok(view) => {
                     let read = render::read(&view, default_durable, queues.broker_ms());
+                    if identity.is_none() && queues.config.duplicate_ids.max > 0 {
+                        match render::duplicate_id(&view) {
+                            Ok(id) => identity = id.map(Identity::Id),
+                            Err(why) => {
+                                self.refuse_delivery(queues, token, delivery, settled, epoch, &why);
+                                return;
+                            }
+                        }
+                    }
                     (read.head, read.content_start)
                 }
                 Err(error) => {
@@ -252,14 +270,14 @@ impl Connection {
             producer.behind_bytes += bytes_in_memory(&payload);
             let payload = payload.into_owned();
             let unsynced = false;
-            producer.behind.push_back(Behind { delivery, settled, head, payload, unsynced, epoch, numbered });
+            producer.behind.push_back(Behind { delivery, settled, head, payload, unsynced, epoch, identity });
             self.pace(token);
         } else if let Some(epoch) = epoch {
-            self.post(queues, token, Posting { delivery, settled, epoch, numbered }, head, payload);
-        } else if let Some(numbered) = numbered {
+            self.post(queues, token, Posting { delivery, settled, epoch, identity }, head, payload);
+        } else if let Some(identity) = identity {
             let (queue, payload) = (producer.queue, payload.into_owned());
-            let message = NumberedEnqueue { from: me, delivery, settled, head, payload, numbered };
-            queues.enqueue_numbered(queue, message);
+            let message = OnceEnqueue { from: me, delivery, settled, head, payload, identity };
+            queues.enqueue_once(queue, message);
         } else {
             queues.enqueue(producer.queue, me, delivery, settled, head, payload);
         }
@@ -274,8 +292,8 @@ impl Connection {
             producer.behind_bytes -= bytes_in_memory(&behind.payload);
             match behind.epoch {
                 Some(epoch) => {
-                    let Behind { delivery, settled, head, payload, numbered, .. } = behind;
-                    posted.push((Posting { delivery, settled, epoch, numbered }, head, payload));
+                    let Behind { delivery, settled, head, payload, identity, .. } = behind;
+                    posted.push((Posting { delivery, settled, epoch, identity }, head, payload));
                 }
                 None => queues.enqueue_behind(producer.queue, me, behind),
             }
@@ -391,7 +409,7 @@ impl Connection {
                 format: transfer.format,
                 settled: transfer.settled,
                 epoch: None,
-                numbered: None,
+                identity: None,
                 body: PartialBody::Dropped,
             });
         }
@@ -403,7 +421,7 @@ impl Connection {
         let Some(partial) = &mut producer.partial else { return };
         let (delivery, settled, epoch) = (partial.delivery, partial.settled, partial.epoch.take());
         let body = std::mem::replace(&mut partial.body, PartialBody::Dropped);
-        let dropped = Partial { delivery, format: 0, settled, epoch, numbered: None, body };
+        let dropped = Partial { delivery, format: 0, settled, epoch, identity: None, body };
         self.drop_partial(queues, token, Some(dropped));
         self.refuse_delivery(queues, token, delivery, settled, epoch, why);
     }
@@ -550,8 +568,8 @@ struct Coming {
     settled: bool,
     /// The transaction it is in.
     epoch: Option<u64>,
-    /// Its number, if it has one.
-    numbered: Option<Numbered>,
+    /// Which message it is, if that is known.
+    identity: Option<Identity>,
 }
 
 /// All bytes of a delivery.

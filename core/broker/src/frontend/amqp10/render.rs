@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use packhorse_amqp10::Limits;
 use packhorse_amqp10::codec::{
-    self, AttachTarget, DeliveryState, Map, Source, Symbols, Target, TerminusDurability, TerminusExpiryPolicy,
+    self, AttachTarget, Data, DeliveryState, Map, Source, Symbols, Target, TerminusDurability, TerminusExpiryPolicy,
     ValueWriter,
 };
 use packhorse_amqp10::engine::Decision;
 use packhorse_amqp10::message::{self, Header, MessageView};
-use packhorse_model::{Address, ContentFormat, Head, HeadFlags, Outcome, Overlay, QueueName};
+use packhorse_model::{Address, ContentFormat, DuplicateId, Head, HeadFlags, Outcome, Overlay, QueueName};
 
 /// A refusal of an attach or of a message: the standard's condition and a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +40,10 @@ pub(crate) struct Kept {
     /// It browses. For sources only.
     pub(crate) browses: bool,
 }
+
+/// The application property with a message's duplicate id, and the most bytes of it.
+const DUPLICATE_ID: &str = "_AMQ_DUPL_ID";
+const DUPLICATE_ID_BYTES: usize = 255;
 
 /// All outcomes that a consumer may use.
 const OUTCOMES: [&str; 4] = ["amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list"];
@@ -266,6 +270,33 @@ pub(crate) fn read(view: &MessageView<'_>, default_durable: bool, arrived_ms: u6
         format: ContentFormat::Amqp10,
     };
     Read { head, content_start }
+}
+
+/// The duplicate id that a message has, as clients of ActiveMQ Artemis give it (`docs/formats/duplicate-ids.md`).
+///
+/// # Errors
+///
+/// It is of another type, or too long.
+pub(crate) fn duplicate_id(view: &MessageView<'_>) -> Result<Option<DuplicateId>, Refused> {
+    let Some(value) = view.application_properties().and_then(|properties| properties.get(DUPLICATE_ID)) else {
+        return Ok(None);
+    };
+    let bytes = match value.data() {
+        Data::Null => return Ok(None),
+        Data::String(text) | Data::Symbol(text) => text.as_bytes(),
+        Data::Binary(bytes) => bytes,
+        _ => {
+            let why = format!("the application property {DUPLICATE_ID} is a string or a binary");
+            return Err(Refused::new("amqp:invalid-field", why));
+        }
+    };
+    if bytes.len() > DUPLICATE_ID_BYTES {
+        let length = bytes.len();
+        let why =
+            format!("the application property {DUPLICATE_ID} has {length} bytes; it has at most {DUPLICATE_ID_BYTES}");
+        return Err(Refused::new("amqp:invalid-field", why));
+    }
+    Ok(Some(DuplicateId::of(bytes)))
 }
 
 /// The head of a message whose format is not the standard's: its bytes are opaque.

@@ -20,7 +20,7 @@ use crate::queues::Queues;
 use bytes::Bytes;
 use packhorse_amqp10::codec::{DeliveryState, Error, Map, Outcome, Rejected, SenderSettleMode, TransactionalState};
 use packhorse_amqp10::engine::{DeliveryOutcome, TransferEvent};
-use packhorse_model::{Head, LargeId, Numbered};
+use packhorse_model::{Head, Identity, LargeId};
 use packhorse_store::LargeOp;
 use packhorse_txn::{Cause, Input};
 use std::collections::VecDeque;
@@ -31,7 +31,7 @@ pub(super) struct Posting {
     pub(super) delivery: u32,
     pub(super) settled: bool,
     pub(super) epoch: u64,
-    pub(super) numbered: Option<Numbered>,
+    pub(super) identity: Option<Identity>,
 }
 
 impl Connection {
@@ -81,7 +81,7 @@ impl Connection {
         &mut self,
         queues: &mut Queues,
         token: u64,
-        Posting { delivery, settled, epoch, numbered }: Posting,
+        Posting { delivery, settled, epoch, identity }: Posting,
         head: Head,
         payload: Payload<'_>,
     ) {
@@ -92,8 +92,8 @@ impl Connection {
                 open.worked = true;
                 let (txn, control) = (open.txn, open.control);
                 let control = self.control(control);
-                let numbered = numbered.map(Box::new);
-                queues.stage_enqueue(queue, txn, control, head, payload, numbered).map_err(|why| no_work(&why))
+                let identity = identity.map(Box::new);
+                queues.stage_enqueue(queue, txn, control, head, payload, identity).map_err(|why| no_work(&why))
             }
             None => {
                 queues.discard(&payload);

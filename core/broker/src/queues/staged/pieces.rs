@@ -236,6 +236,6 @@ impl Pieces {
 fn bodies(ops: &mut [TxnOp]) -> impl Iterator<Item = &mut Body> {
     ops.iter_mut().filter_map(|op| match op {
         TxnOp::Enqueue { content: Stored::Body(body), .. } => Some(body),
-        TxnOp::Enqueue { .. } | TxnOp::Acknowledge { .. } | TxnOp::Number { .. } => None,
+        TxnOp::Enqueue { .. } | TxnOp::Acknowledge { .. } | TxnOp::Number { .. } | TxnOp::DuplicateId(_) => None,
     })
 }

@@ -2,7 +2,7 @@
 
 use super::History;
 use packhorse_model::{
-    BrokerId, ClientSession, EntryKey, LargeId, ProducerId, QueueId, Sequence, ShardId, Token, TxnId, Xid,
+    BrokerId, ClientSession, DuplicateId, EntryKey, LargeId, ProducerId, QueueId, Sequence, ShardId, Token, TxnId, Xid,
 };
 use packhorse_store::{
     Ahead, Batch, Commit, Decide, Figures, Heuristic, HeuristicOutcome, Numbers, Op, Prepare, Stored, TxOps, TxnOp,
@@ -78,6 +78,8 @@ impl History {
             if self.below(3) == 0 {
                 let (producer, number) = (ProducerId([self.below(2) as u8; 16]), self.below(50));
                 ops.push(TxnOp::Number { producer, number, floor: self.below(9) });
+            } else if self.below(3) == 0 {
+                ops.push(TxnOp::DuplicateId(DuplicateId([self.below(9) as u8; 16])));
             }
         }
         ops
@@ -162,6 +164,8 @@ impl History {
         }
         let (floor, stored) = (self.below(20), Some(self.below(40)));
         batch.push(Op::Producer { queue, producer, floor, stored, at_ms: self.at_ms() });
+        let (id, at_ms) = (DuplicateId([self.below(9) as u8; 16]), self.at_ms());
+        batch.push(Op::DuplicateId { queue, id, at_ms });
     }
 
     pub(super) fn transaction(&mut self, batch: &mut Batch) {

@@ -45,7 +45,8 @@ fn all() -> Batch {
     let remove = TxnOp::Acknowledge { sequence: u64::MAX, deliveries: 1, attempts: u32::MAX };
     let large = TxnOp::Enqueue { index: 9, head, content: Stored::Large { id: LargeId(77), length: 1 << 50 } };
     let number = TxnOp::Number { producer: ProducerId([5; 16]), number: u64::MAX, floor: 3 };
-    let ops = vec![add(&mut batch, 0, b"first"), number, remove, add(&mut batch, 1, b"second"), large];
+    let id = TxnOp::DuplicateId(DuplicateId([6; 16]));
+    let ops = vec![add(&mut batch, 0, b"first"), number, id, remove, add(&mut batch, 1, b"second"), large];
     batch.push(Op::TxOps(Box::new(TxOps { txn: txn(), queue: Q, record: 3, ops })));
     batch.push(Op::TxDrop { txn: txn(), queue: Q });
     let full = TxnPart {
@@ -101,6 +102,7 @@ fn ops(works: &[Work<Where>], content: &[u8]) -> String {
         }
         Work::Remove { sequence, deliveries, attempts } => format!("remove {sequence} {deliveries} {attempts}"),
         Work::Number { producer, number, floor } => format!("number {number} {floor} of {}", producer.0[0]),
+        Work::DuplicateId(id) => format!("id {}", id.0[0]),
     });
     each.collect::<Vec<_>>().join(", ")
 }
@@ -126,7 +128,7 @@ fn each_operation_of_a_transaction_comes_back_as_it_was() {
             (Transactional::TxOps(found), Op::TxOps(told)) => {
                 assert_eq!((found.txn, found.queue, found.record), (told.txn, told.queue, told.record));
                 let expected = format!("{}, add 1 \"second\", add 9 file 77 {}", removes(u64::MAX), 1u64 << 50);
-                let first = format!("add 0 \"first\", number {} 3 of 5", u64::MAX);
+                let first = format!("add 0 \"first\", number {} 3 of 5, id 6", u64::MAX);
                 assert_eq!(ops(&found.works, &content), format!("{first}, {expected}"));
             }
             (Transactional::TxDrop { txn, queue }, Op::TxDrop { txn: told, queue: of }) => {

@@ -2,7 +2,7 @@
 
 use super::{Entry, Model, Stuff, same, stuff};
 use bytes::Bytes;
-use packhorse_model::{ClientSession, EntryKey, Head, ProducerId, QueueId, Sequence, TxnId, Xid};
+use packhorse_model::{ClientSession, DuplicateId, EntryKey, Head, ProducerId, QueueId, Sequence, TxnId, Xid};
 use packhorse_store::{
     Figures, Heuristic, HeuristicOutcome, LostPart, Numbers, Op, Recovered, RecoveredBranch, RecoveredWork, TxnOp,
     TxnPart,
@@ -15,6 +15,7 @@ pub(crate) enum Work {
     Add(u32, Head, Stuff),
     Remove(Sequence, u32, u32),
     Number(ProducerId, u64, u64),
+    Id(DuplicateId),
 }
 
 /// A branch in doubt or decided by an operator.
@@ -59,6 +60,7 @@ fn works(ops: &[TxnOp], pieces: &[Bytes]) -> Vec<Work> {
         TxnOp::Enqueue { index, head, content } => Work::Add(index, head, stuff(content, pieces)),
         TxnOp::Acknowledge { sequence, deliveries, attempts } => Work::Remove(sequence, deliveries, attempts),
         TxnOp::Number { producer, number, floor } => Work::Number(producer, number, floor),
+        TxnOp::DuplicateId(id) => Work::Id(id),
     });
     works.collect()
 }
@@ -153,6 +155,7 @@ impl Model {
                 }
                 Work::Remove(sequence, ..) => drop(self.entries.remove(&EntryKey { queue, sequence })),
                 Work::Number(producer, number, floor) => self.numbered(queue, producer, floor, Some(number), at_ms),
+                Work::Id(id) => drop(self.ids.insert((queue, id), at_ms)),
             }
         }
     }
@@ -181,7 +184,7 @@ impl Model {
             for (queue, works) in &mut branch.parts {
                 let before = works.len();
                 works.retain(|work| match *work {
-                    Work::Add(..) | Work::Number(..) => true,
+                    Work::Add(..) | Work::Number(..) | Work::Id(_) => true,
                     Work::Remove(sequence, ..) => self.entries.contains_key(&EntryKey { queue: *queue, sequence }),
                 });
                 branch.volatile += (before - works.len()) as u64;
@@ -255,6 +258,7 @@ impl Work {
             (Work::Remove(n, d, a), RecoveredWork::Acknowledge { sequence, deliveries, attempts }) => {
                 (n, d, a) == (sequence, deliveries, attempts)
             }
+            (Work::Id(expected), RecoveredWork::DuplicateId(id)) => expected == id,
             (Work::Number(p, n, f), RecoveredWork::Number { producer, number, floor }) => {
                 (p, n, f) == (producer, number, floor)
             }
@@ -265,7 +269,7 @@ impl Work {
 
 /// How many of them add or remove a message.
 pub(crate) fn messages(works: &[Work]) -> u64 {
-    works.iter().filter(|work| !matches!(work, Work::Number(..))).count() as u64
+    works.iter().filter(|work| !matches!(work, Work::Number(..) | Work::Id(_))).count() as u64
 }
 
 fn counted(works: &[Work]) -> Figures {
@@ -280,7 +284,7 @@ fn counted(works: &[Work]) -> Figures {
                 };
             }
             Work::Remove(..) => figures.removes += 1,
-            Work::Number(..) => {}
+            Work::Number(..) | Work::Id(_) => {}
         }
     }
     figures

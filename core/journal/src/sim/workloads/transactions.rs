@@ -4,7 +4,9 @@ use super::{Workload, create, enqueue, head, queue_of};
 use crate::sim::Player;
 use crate::sim::model::{Branch, Work, messages};
 use bytes::Bytes;
-use packhorse_model::{BrokerId, ClientSession, LargeId, ProducerId, QueueId, Sequence, Token, TxnId, Xid};
+use packhorse_model::{
+    BrokerId, ClientSession, DuplicateId, LargeId, ProducerId, QueueId, Sequence, Token, TxnId, Xid,
+};
 use packhorse_store::{
     Ahead, Batch, Commit, Decide, Figures, Heuristic, HeuristicOutcome, Numbers, Op, Prepare, Stored, TxOps, TxnOp,
     TxnPart,
@@ -75,7 +77,7 @@ fn free(player: &Player, queue: QueueId) -> Vec<Sequence> {
 fn removed(works: &[Work]) -> impl Iterator<Item = Sequence> + '_ {
     works.iter().filter_map(|work| match work {
         Work::Remove(sequence, ..) => Some(*sequence),
-        Work::Add(..) | Work::Number(..) => None,
+        Work::Add(..) | Work::Number(..) | Work::Id(_) => None,
     })
 }
 
@@ -83,7 +85,7 @@ fn removed(works: &[Work]) -> impl Iterator<Item = Sequence> + '_ {
 fn indexes(works: &[Work]) -> u32 {
     let indexes = works.iter().filter_map(|work| match work {
         Work::Add(index, ..) => Some(index + 1),
-        Work::Remove(..) | Work::Number(..) => None,
+        Work::Remove(..) | Work::Number(..) | Work::Id(_) => None,
     });
     indexes.max().unwrap_or(0)
 }
@@ -107,6 +109,8 @@ fn ops(player: &mut Player, batch: &mut Batch, queue: QueueId, first: u32, step:
         if player.below(3) == 0 {
             let producer = ProducerId([player.below(3) as u8; 16]);
             ops.push(TxnOp::Number { producer, number: player.below(40), floor: player.below(10) });
+        } else if player.below(3) == 0 {
+            ops.push(TxnOp::DuplicateId(DuplicateId([player.below(20) as u8; 16])));
         }
     }
     let mut free = free(player, queue);

@@ -2,6 +2,7 @@
 //!
 //! A record may name what another shard has written only when that is durable, as in a broker: so this keeps account of what is.
 
+use super::super::ids::duplicate;
 use super::super::producers::producer;
 use super::super::remembered::session;
 use super::super::transactions::{Do, Part, ahead, figures, messages, unnamed, xid};
@@ -111,6 +112,8 @@ fn stage(dice: &mut Dice, state: &mut State, shard: usize, queue: QueueId, share
                 work.push(add);
                 if dice.below(3) == 0 {
                     work.push(Do::Number(producer(dice.below(3)), dice.below(24), dice.below(8)));
+                } else if dice.below(3) == 0 {
+                    work.push(Do::Id(duplicate(dice.below(40))));
                 }
             }
         } else {
@@ -153,7 +156,7 @@ impl Transactor {
                             share.adds = index + 1;
                         }
                         RecoveredWork::Acknowledge { sequence, .. } => share.removes.push(*sequence),
-                        RecoveredWork::Number { .. } => {}
+                        RecoveredWork::Number { .. } | RecoveredWork::DuplicateId(_) => {}
                     }
                 }
             }
