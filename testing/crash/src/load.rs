@@ -35,12 +35,14 @@ pub struct Producer {
     pub most: usize,
     /// When all is confirmed, waits so long before more is sent; none = as fast as it goes.
     pub pace: Option<Duration>,
+    /// Each message has its producer and number as duplicate id: one who forgot what he has sent may send all of it again.
+    pub ids: bool,
 }
 
 impl Producer {
     /// A producer that has sent nothing.
     pub fn new(id: u32, queue: &'static str, window: usize, size: usize) -> Producer {
-        Producer { id, queue, window, size, sent: Vec::new(), most: usize::MAX, pace: None }
+        Producer { id, queue, window, size, sent: Vec::new(), most: usize::MAX, pace: None, ids: false }
     }
 
     /// Sends until told to stop and all is confirmed, or until the connection breaks. `confirmed` counts along.
@@ -64,7 +66,10 @@ impl Producer {
                 let number = self.sent.len() as u64;
                 let body = books::body(self.id, number, self.size);
                 message.clear();
-                Draft { durable: Some(true), ..Draft::new(Body::Data(&body)) }.encode(&mut message);
+                let id = format!("{}/{number}", self.id);
+                let properties = [("_AMQ_DUPL_ID", id.as_str())];
+                let application: &[_] = if self.ids { &properties } else { &[] };
+                Draft { durable: Some(true), application, ..Draft::new(Body::Data(&body)) }.encode(&mut message);
                 if !wire.client.fits(link, message.len()) {
                     break;
                 }

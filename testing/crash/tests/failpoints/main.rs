@@ -153,6 +153,41 @@ fn fs_47_killed_around_an_enqueue() {
 }
 
 #[test]
+fn fs_47_sent_again_under_the_same_duplicate_id_it_is_there_once() {
+    for (point, stored) in [
+        ("entry.enqueue.before_sync", 2),
+        ("entry.enqueue.after_sync_before_visible", 3),
+        ("entry.enqueue.after_visible_before_confirm", 3),
+        ("none: all are confirmed", 3),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let forgetful = || Producer { window: 1, ids: true, ..producer(3) };
+        let armed = point.starts_with("entry");
+        let broker = start(dir.path(), &if armed { format!("{point}=crash@3") } else { String::new() }, &SMALL);
+        let (first, end) = produce(&broker, forgetful()).end();
+        assert_eq!(end.is_err(), armed, "{point}: {end:?}");
+        assert_eq!(first.sent, [true, true, !armed], "{point}");
+        if armed {
+            killed(broker);
+        } else {
+            broker.kill();
+        }
+        // It has forgotten what was confirmed, twice, with a kill behind the confirms.
+        for (round, stored) in [stored, 3].into_iter().enumerate() {
+            let broker = start(dir.path(), "", &SMALL);
+            let (again, end) = produce(&broker, forgetful()).end();
+            end.expect("the broker lives");
+            assert_eq!(again.sent, [true; 3], "{point}: all are confirmed");
+            let queue = broker.queue(QUEUE);
+            assert_eq!((&queue["depth"], &queue["duplicates_total"]), (&3.into(), &stored.into()), "{point}, {round}");
+            broker.kill();
+        }
+        let books = finish(dir.path(), Producer { sent: vec![true; 3], ..forgetful() }, Consumer::new(QUEUE, 10));
+        assert_eq!(times(&books), [1; 3], "{point}");
+    }
+}
+
+#[test]
 fn fs_48_killed_with_a_hundred_in_flight_all_come_back_in_order_and_flagged() {
     let dir = tempfile::tempdir().unwrap();
     let broker = start(dir.path(), "entry.ack.before_sync=crash", &SMALL);
