@@ -52,12 +52,14 @@ pub(crate) struct Batch {
     pub(crate) durable: Option<bool>,
     /// Most messages without an outcome; 0 is all of them.
     pub(crate) window: u64,
+    /// With duplicate ids that their numbers make.
+    pub(crate) ids: bool,
 }
 
 impl Batch {
     /// `count` durable messages of 1 KiB, numbered from 0.
     pub(crate) fn of(count: u64) -> Batch {
-        Batch { from: 0, count, size: 1024, durable: Some(true), window: 0 }
+        Batch { from: 0, count, size: 1024, durable: Some(true), window: 0, ids: false }
     }
 }
 
@@ -267,7 +269,7 @@ impl Cell<'_> {
 
 /// The `send` command for a batch.
 pub(crate) fn send_command(link: &str, batch: Batch) -> Json {
-    json!({"do": "send", "link": link, "from": batch.from, "count": batch.count, "size": batch.size, "durable": batch.durable, "window": batch.window})
+    json!({"do": "send", "link": link, "from": batch.from, "count": batch.count, "size": batch.size, "durable": batch.durable, "window": batch.window, "ids": batch.ids})
 }
 
 /// A message as a client tells it.

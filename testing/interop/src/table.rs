@@ -151,6 +151,7 @@ pub(crate) const FEATURES: &[Feature] = &[
     row("detach-unseen", faults::detach_unseen),
     row("disconnect", faults::disconnect),
     killing("kill-confirmed", faults::kill_confirmed),
+    killing("kill-duplicate-id", faults::kill_duplicate_id),
     killing("kill-sending", faults::kill_sending),
     killing("kill-unsettled", faults::kill_unsettled),
     row("tx-send", transactions::send),

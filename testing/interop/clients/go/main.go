@@ -115,7 +115,7 @@ func (c *client) run(command typed) (typed, error) {
 				return 0, nil
 			}
 			next++
-			return next - 1, numbered(next-1, num(command, "size"), command["durable"])
+			return next - 1, numbered(next-1, num(command, "size"), command["durable"], command["ids"] == true)
 		})
 	case "send_specs":
 		specs, next := command["messages"].([]any), 0

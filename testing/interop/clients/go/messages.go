@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"time"
 
 	"github.com/Azure/go-amqp"
@@ -21,9 +22,12 @@ func filling(number, size int) []byte {
 	return out
 }
 
-func numbered(number, size int, durable any) *amqp.Message {
+func numbered(number, size int, durable any, ids bool) *amqp.Message {
 	m := amqp.NewMessage(filling(number, size))
 	m.ApplicationProperties = map[string]any{"n": int64(number)}
+	if ids {
+		m.ApplicationProperties["_AMQ_DUPL_ID"] = fmt.Sprintf("message %d", number)
+	}
 	if d, told := durable.(bool); told {
 		m.Header = &amqp.MessageHeader{Durable: d, Priority: 4}
 	}

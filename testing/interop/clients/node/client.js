@@ -76,9 +76,10 @@ function filling(number, size) {
   return size === 0 ? Buffer.alloc(0) : Buffer.alloc(size, block);
 }
 
-function numbered(number, size, durable) {
+function numbered(number, size, durable, ids) {
   const message = { body: rhea.message.data_section(filling(number, size)), application_properties: { n: types.wrap_long(number) } };
   if (durable !== undefined && durable !== null) message.durable = durable;
+  if (ids) message.application_properties._AMQ_DUPL_ID = `message ${number}`;
   return message;
 }
 
@@ -306,7 +307,7 @@ const commands = {
   async send(c) {
     if (c.txn) throw new Error('rhea writes no state on a transfer');
     const first = c.from || 0;
-    const messages = (function* () { for (let n = first; n < first + c.count; n++) yield [n, numbered(n, c.size, c.durable)]; })();
+    const messages = (function* () { for (let n = first; n < first + c.count; n++) yield [n, numbered(n, c.size, c.durable, c.ids)]; })();
     return sendAll(links.get(c.link), messages, c.window || c.count, c.progress || 0);
   },
   async send_specs(c) {

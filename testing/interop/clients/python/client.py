@@ -121,9 +121,11 @@ def filling(number, size):
     return (block * (size // 251 + 1))[:size]
 
 
-def numbered(number, size, durable):
+def numbered(number, size, durable, ids):
     message = Message(body=filling(number, size), inferred=True)
     message.properties = {"n": number}
+    if ids:
+        message.properties["_AMQ_DUPL_ID"] = f"message {number}"
     if durable is not None:
         message.durable = durable
     return message
@@ -410,7 +412,7 @@ class Client:
 
     def do_send(self, c):
         first, count = c.get("from", 0), c["count"]
-        messages = ((n, numbered(n, c["size"], c.get("durable"))) for n in range(first, first + count))
+        messages = ((n, numbered(n, c["size"], c.get("durable"), c.get("ids"))) for n in range(first, first + count))
         return self.post_all(self.links[c["link"]], messages, c.get("window") or count, c.get("progress") or 0,
                              self.transactions[c["txn"]] if c.get("txn") else None)
 

@@ -63,6 +63,23 @@ pub(crate) fn kill_confirmed(cell: &mut Cell<'_>) -> Check {
     cell.counters(&[("ready", 0), ("acquired", 0), ("depth", 0)])
 }
 
+/// Everything confirmed, broker killed, and all of it sent again under the same duplicate ids, with more behind: each is there once.
+pub(crate) fn kill_duplicate_id(cell: &mut Cell<'_>) -> Check {
+    let all = Batch { ids: true, ..Batch::of(MANY + 10) };
+    cell.open()?;
+    cell.fill(Batch { count: MANY, ..all })?;
+    cell.broker.kill_and_restart()?;
+    cell.client.reset()?;
+    cell.open()?;
+    cell.fill(all)?;
+    cell.fill(all)?;
+    cell.receiver("in", "", 100)?;
+    let messages = cell.receive("in", MANY + 10, "accept")?;
+    in_order(&messages, 0, 1024)?;
+    cell.receive_nothing("in")?;
+    cell.counters(&[("depth", 0), ("duplicates_total", 2 * MANY + 10)])
+}
+
 /// Killed in the middle of sends: every confirmed message is there, in order and once; of the unconfirmed, any may be.
 pub(crate) fn kill_sending(cell: &mut Cell<'_>) -> Check {
     const COUNT: u64 = 100_000;

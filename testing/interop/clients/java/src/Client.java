@@ -159,10 +159,11 @@ public final class Client {
       case "send" -> {
         Producer producer = producers.get(link);
         int from = number(c, "from"), count = number(c, "count"), size = number(c, "size"), window = number(c, "window") == 0 ? count : number(c, "window");
+        boolean ids = flag(c, "ids", false);
         int mode = flag(c, "durable", true) ? DeliveryMode.PERSISTENT : DeliveryMode.NON_PERSISTENT;
         Sending sending = new Sending(producer, window, number(c, "progress"));
         try {
-          for (long n = from; n < from + count; n++) sending.post(n, Messages.numbered(producer.session(), n, size), mode, Message.DEFAULT_PRIORITY, 0);
+          for (long n = from; n < from + count; n++) sending.post(n, Messages.numbered(producer.session(), n, size, ids), mode, Message.DEFAULT_PRIORITY, 0);
           sending.finish();
         } catch (JMSException trouble) {
           sending.lose(trouble);

@@ -33,10 +33,11 @@ final class Messages {
     return out;
   }
 
-  static Message numbered(Session session, long number, int size) throws JMSException {
+  static Message numbered(Session session, long number, int size, boolean ids) throws JMSException {
     BytesMessage message = session.createBytesMessage();
     message.writeBytes(filling(number, size));
     message.setLongProperty("n", number);
+    if (ids) message.setStringProperty("_AMQ_DUPL_ID", "message " + number);
     return message;
   }
 

@@ -161,11 +161,11 @@ impl Client {
                 let (from, count, size) =
                     (number(command, "from"), number(command, "count"), number(command, "size") as usize);
                 let window = if number(command, "window") == 0 { count } else { number(command, "window") };
-                let durable = command["durable"].as_bool();
-                let messages = (from..from + count).map(|n| Ok((n, messages::numbered(n, size, durable))));
+                let (durable, ids) = (command["durable"].as_bool(), command["ids"].as_bool() == Some(true));
+                let messages = (from..from + count).map(|n| Ok((n, messages::numbered(n, size, durable, ids))));
                 let connection = self.connections.get(&sender.connection).ok_or("no such connection")?;
                 if let Some(transaction) = self.transactions.get(text(command, "txn")) {
-                    let numbered = (from..from + count).map(|n| (n, messages::numbered(n, size, durable)));
+                    let numbered = (from..from + count).map(|n| (n, messages::numbered(n, size, durable, ids)));
                     return transaction.post(&mut sender.link, connection, numbered).await;
                 }
                 let progress = number(command, "progress") as usize;

@@ -30,14 +30,15 @@ fn filling(number: u64, size: usize) -> Vec<u8> {
     out
 }
 
-pub(crate) fn numbered(number: u64, size: usize, durable: Option<bool>) -> Any {
+pub(crate) fn numbered(number: u64, size: usize, durable: Option<bool>, ids: bool) -> Any {
+    let id = ids.then(|| ("_AMQ_DUPL_ID".to_owned(), SimpleValue::String(format!("message {number}"))));
     Message {
         header: durable.map(|durable| Header { durable, priority: Priority(4), ..Default::default() }),
         delivery_annotations: None,
         message_annotations: None,
         properties: None,
         application_properties: Some(ApplicationProperties(
-            [("n".to_owned(), SimpleValue::Long(number as i64))].into_iter().collect(),
+            [("n".to_owned(), SimpleValue::Long(number as i64))].into_iter().chain(id).collect(),
         )),
         body: Body::Data(Batch::new(vec![Data::from(filling(number, size))])),
         footer: None,
