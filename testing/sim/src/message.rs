@@ -70,8 +70,8 @@ pub(crate) struct Press {
 }
 
 impl Press {
-    /// Makes a message in `encoded`; answers the sum of its filler.
-    pub(crate) fn make(&mut self, id: MessageId, shape: Shape) -> u32 {
+    /// Makes a message in `encoded`, with its name as duplicate id if it is to be `identified`; answers the sum of its filler.
+    pub(crate) fn make(&mut self, id: MessageId, shape: Shape, identified: bool) -> u32 {
         self.body.clear();
         self.body.resize(shape.size, 0);
         let crc = body::fill(RUN, id, &mut self.body).expect("no body is shorter than the least");
@@ -79,6 +79,11 @@ impl Press {
         let mut draft = Draft::new(Body::Data(&self.body));
         draft.durable = Some(shape.persistent);
         draft.priority = (shape.priority != 4).then_some(shape.priority);
+        let name = if identified { id.to_string() } else { String::new() };
+        let properties = [("_AMQ_DUPL_ID", name.as_str())];
+        if identified {
+            draft.application = &properties;
+        }
         draft.encode(&mut self.encoded);
         crc
     }

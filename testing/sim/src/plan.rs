@@ -8,7 +8,7 @@ use crate::draw::Draw;
 use crate::fault::Kind;
 use crate::host::Setup;
 use crate::message::Habits;
-use crate::operator::{self, Act};
+use crate::operator::{self, Act, Deed};
 
 /// How a world is set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,21 +94,23 @@ impl Plan {
             hosts.iter_mut().for_each(|setup| setup.delivery_limit = 2);
         }
         let work_us = draw.range(1_500_000, 4_000_000);
+        let acts = if settings.operators { operator::acts(settings.seed, &hosts, work_us) } else { Vec::new() };
+        // What a queue remembers goes with it: what is sent again to one that was deleted is stored again.
+        let lasting = !acts.iter().any(|act| matches!(act.deed, Deed::Delete | Deed::Move | Deed::DeleteSource(_)));
         let mut cast = Vec::new();
         for (host, setup) in hosts.iter().enumerate() {
-            people(settings.seed, host, setup, MESSAGES / count as u64, work_us, &mut cast);
+            people(settings.seed, host, setup, (MESSAGES / count as u64, lasting), work_us, &mut cast);
         }
         for (host, setup) in hosts.iter().enumerate() {
             transactors(settings.seed, host, setup, work_us, &mut cast);
         }
         let (faults, reserve) = faults(settings, count, work_us);
-        let acts = if settings.operators { operator::acts(settings.seed, &hosts, work_us) } else { Vec::new() };
         Plan { hosts, cast, faults, reserve, acts }
     }
 }
 
-/// The clients of a broker.
-fn people(seed: u64, host: usize, setup: &Setup, messages: u64, work_us: u64, cast: &mut Vec<Cast>) {
+/// The clients of a broker: so many messages for queues that are never deleted, if `lasting`.
+fn people(seed: u64, host: usize, setup: &Setup, (messages, lasting): (u64, bool), work_us: u64, cast: &mut Vec<Cast>) {
     let mut draw = Draw::new(seed, 20 + host as u64);
     let queue = |draw: &mut Draw| Queue::new(host, &setup.queues[draw.below(setup.queues.len())]);
     let dice = |cast: &[Cast]| Draw::new(seed, 1_000 + cast.len() as u64);
@@ -134,15 +136,21 @@ fn people(seed: u64, host: usize, setup: &Setup, messages: u64, work_us: u64, ca
             crate::client::Out::new(Queue::new(host, &setup.queues[at]), habits, window, each)
         });
         let outs: Vec<_> = outs.collect();
-        let numbered = Draw::new(seed, 5_000 + cast.len() as u64).chance(35);
+        let mut known = Draw::new(seed, 5_000 + cast.len() as u64);
+        let numbered = known.chance(35);
+        let identified = !numbered && lasting && known.chance(45);
         let name = |at: usize| {
             let mut name = [0; 16];
             name[..8].copy_from_slice(&(cast.len() as u64).to_be_bytes());
             name[8..].copy_from_slice(&(at as u64).to_be_bytes());
             name
         };
-        let number = |(at, out): (usize, crate::client::Out)| if numbered { out.numbered(name(at)) } else { out };
-        let outs = outs.into_iter().enumerate().map(number).collect();
+        let outs = outs.into_iter().enumerate().map(|(at, out)| match (numbered, identified) {
+            (true, _) => out.numbered(name(at)),
+            (false, true) => out.identified(),
+            (false, false) => out,
+        });
+        let outs = outs.collect();
         let every = draw.range(400_000, 3_000_000);
         let role = Role::Produce(Producer::new(outs, dice(cast), burst, beat_us, every));
         cast.push(Cast { host, role, connects_at: draw.range(0, 40_000) });

@@ -29,9 +29,12 @@ pub(crate) struct Out {
     numbers: Option<Box<Numbers>>,
 }
 
-/// Of a link whose messages have numbers, and are sent again in its next life: that life is the same to the history, and so are they.
+/// Of a link whose messages have numbers, or duplicate ids, and are sent again in its next life: that life is the same to the history, and
+/// so are they.
 struct Numbers {
     numbering: Numbering,
+    /// The broker is told no numbers; each message has its name as duplicate id.
+    ids: bool,
     /// What each message without an answer is, and whether it was sent in an earlier life.
     shapes: BTreeMap<u64, (Shape, bool)>,
     /// What is to be sent again, ascending.
@@ -58,11 +61,29 @@ impl Out {
     }
 
     /// Its messages have numbers, all of them wait for a confirm and outlive the process: what is sent again keeps its order.
-    pub(crate) fn numbered(mut self, producer: [u8; 16]) -> Out {
+    pub(crate) fn numbered(self, producer: [u8; 16]) -> Out {
+        self.known(producer, false)
+    }
+
+    /// The same with duplicate ids, as clients of others have them.
+    pub(crate) fn identified(self) -> Out {
+        self.known([0; 16], true)
+    }
+
+    fn known(mut self, producer: [u8; 16], ids: bool) -> Out {
         (self.habits.volatile, self.habits.settled) = (0, 0);
         let (numbering, shapes, again) = (Numbering::new(producer), BTreeMap::new(), VecDeque::new());
-        self.numbers = Some(Box::new(Numbers { numbering, shapes, again }));
+        self.numbers = Some(Box::new(Numbers { numbering, ids, shapes, again }));
         self
+    }
+
+    fn identifies(&self) -> bool {
+        self.numbers.as_ref().is_some_and(|numbers| numbers.ids)
+    }
+
+    /// What the broker is told of numbers.
+    fn numbering(&self) -> Option<&Numbering> {
+        self.numbers.as_ref().filter(|numbers| !numbers.ids).map(|numbers| &numbers.numbering)
     }
 
     pub(crate) fn attach(
@@ -78,8 +99,8 @@ impl Out {
         let name = format!("out-{token}");
         let options =
             SenderOptions { name: &name, address: Some(&self.queue.name), settle: SenderSettleMode::Mixed, token };
-        let link = match &self.numbers {
-            Some(numbers) => client.numbered_sender(session, &options, &numbers.numbering),
+        let link = match self.numbering() {
+            Some(numbering) => client.numbered_sender(session, &options, numbering),
             None => client.sender(session, &options),
         };
         self.link = Some(link.map_err(misuse)?);
@@ -107,7 +128,7 @@ impl Out {
         {
             sent += 1;
             let (shape, _) = numbers.shapes[&number];
-            around.press.make(MessageId::new(self.producer, number), shape);
+            around.press.make(MessageId::new(self.producer, number), shape, numbers.ids);
             if !self.put_out(client, link, number, shape.settled, around)? {
                 return Ok(sent);
             }
@@ -148,7 +169,7 @@ impl Out {
     /// Sends the next message, or its beginning. False: it is not through.
     fn put(&mut self, client: &mut Client, link: LinkId, shape: Shape, around: &mut Around<'_>) -> Result<bool, Lost> {
         let id = MessageId::new(self.producer, self.next);
-        let crc = around.press.make(id, shape);
+        let crc = around.press.make(id, shape, self.identifies());
         let event = Event::Send {
             message: id,
             queue: &self.queue.full,
@@ -186,8 +207,7 @@ impl Out {
         }
         let bytes = &around.press.encoded;
         let fits = client.fits(link, bytes.len());
-        let numbering = self.numbers.as_ref().map(|numbers| &numbers.numbering);
-        match (&self.tx, numbering) {
+        match (&self.tx, self.numbering()) {
             (None, Some(numbering)) if fits => {
                 client.send_numbered(link, token, numbering, token, &[Piece::Copy(bytes)]).map(drop)
             }
