@@ -334,6 +334,7 @@ fn out_of_descriptors_is_survived() {
                 return String::from_utf8(output.stdout).unwrap();
             }
             assert!(Instant::now() < deadline, "{words:?}: {output:?}");
+            #[expect(clippy::disallowed_methods, reason = "nothing tells when the broker has noticed")]
             std::thread::sleep(Duration::from_millis(20));
         }
     };
