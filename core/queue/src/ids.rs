@@ -18,7 +18,8 @@ pub struct IdBounds {
 
 impl Default for IdBounds {
     fn default() -> IdBounds {
-        IdBounds { max: 20_000, keep_ms: 3_600_000 }
+        // A broker that was down for long is the one that is sent to again.
+        IdBounds { max: 20_000, keep_ms: 86_400_000 }
     }
 }
 
