@@ -385,7 +385,6 @@ impl Queues {
             ticket: self.ticket,
             batch: &mut self.batch,
             oldest_resident: self.ring.oldest(),
-            short: self.ring.pins_much(),
         };
         let answer = held.queue.handle(input, &mut turn, &mut self.effects);
         self.note(slot);
@@ -485,7 +484,6 @@ impl Queues {
                 ticket: self.ticket,
                 batch: &mut self.batch,
                 oldest_resident: self.ring.oldest(),
-                short: self.ring.pins_much(),
             };
             let more = held.queue.dispatch(&mut turn, DISPATCH_RUN, &mut self.effects);
             if !held.awaiting && held.queue.awaits().is_some() {

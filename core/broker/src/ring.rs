@@ -97,17 +97,6 @@ impl Ring {
         self.pinned += bytes;
     }
 
-    /// Whether so much is held elsewhere that it should become less soon.
-    pub(crate) fn pins_much(&self) -> bool {
-        self.pinned > self.budget / 4
-    }
-
-    /// Whether so many more bytes may be held elsewhere. What can be written before it is let go may take all of the budget, what
-    /// cannot no more than half of it.
-    pub(crate) fn may_pin(&self, bytes: u64, writable: bool) -> bool {
-        self.pinned.saturating_add(bytes) <= if writable { self.budget } else { self.budget / 2 }
-    }
-
     /// So many fewer.
     pub(crate) fn unpin(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.pinned, "what is let go was held");
