@@ -334,8 +334,6 @@ fn out_of_descriptors_is_survived() {
                 return String::from_utf8(output.stdout).unwrap();
             }
             assert!(Instant::now() < deadline, "{words:?}: {output:?}");
-            #[expect(clippy::disallowed_methods, reason = "nothing tells when the broker has noticed")]
-            std::thread::sleep(Duration::from_millis(20));
         }
     };
     again(&["send", "q", "there is room again"]);

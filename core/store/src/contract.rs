@@ -3,22 +3,18 @@
 //! A store says how it is started, settled, stopped and crashed ([`StoreUnderTest`]); `contract_tests!` makes one test of each
 //! rule. Must not know: how a store works.
 
+use self::found::{Found, kind, not_in_memory, recover};
 use crate::memory::mix;
-use crate::{
-    Batch, Event, Figures, LargeOp, Load, LoadLarge, Loaded, LoadedBody, Op, RESERVE, Recovered, RecoveredBranch,
-    RecoveredEntry, RecoveredProducer, RecoveredSession, RecoveredWork, Remember, Store, Stored, Ticket,
-};
+use crate::{Batch, Event, LargeOp, Load, LoadLarge, Loaded, LoadedBody, Op, RESERVE, Remember, Store, Stored, Ticket};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use packhorse_model::{
-    ClientSession, Content, ContentFormat, DeadLetter, DuplicateId, EntryKey, Head, HeadFlags, LargeId, OnFull,
-    Overlay, ProducerId, QueueId, QueueLimits, QueueName, QueueSettings, Reason, Resident, Sequence, ShardId, TxnId,
-    Xid,
+    Content, ContentFormat, DeadLetter, EntryKey, Head, HeadFlags, LargeId, OnFull, Overlay, QueueId, QueueLimits,
+    QueueName, QueueSettings, Reason, Sequence, ShardId,
 };
 
 /// So little is remembered that the rules' histories forget some; see [`StoreUnderTest::remember`].
@@ -165,159 +161,6 @@ impl Build {
     fn submit<S: StoreUnderTest>(self, store: &mut S, shard: u16) -> Ticket {
         store.handle(ShardId(shard)).submit(self.0)
     }
-}
-
-/// All that a start finds, over all shards.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Found {
-    queues: BTreeMap<QueueId, (QueueName, QueueSettings, Sequence, Sequence)>,
-    next_queue: u64,
-    entries: BTreeMap<EntryKey, RecoveredEntry>,
-    parts: BTreeMap<(TxnId, QueueId), Vec<RecoveredWork>>,
-    branches: BTreeMap<Xid, RecoveredBranch>,
-    completed: Vec<(Xid, bool, u64)>,
-    sessions: BTreeMap<ClientSession, RecoveredSession>,
-    producers: BTreeMap<(QueueId, ProducerId), RecoveredProducer>,
-    ids: BTreeMap<(QueueId, DuplicateId), u64>,
-}
-
-impl Found {
-    fn entry(&self, queue: QueueId, sequence: Sequence) -> &RecoveredEntry {
-        self.entries.get(&EntryKey { queue, sequence }).expect("the entry is recovered")
-    }
-
-    fn sequences(&self, queue: QueueId) -> Vec<Sequence> {
-        self.entries.keys().filter(|k| k.queue == queue).map(|k| k.sequence).collect()
-    }
-
-    fn add(&mut self, thing: Recovered) {
-        match thing {
-            Recovered::Queue { id, name, settings, next, reserved } => {
-                self.queues.insert(id, (name, settings, next, reserved));
-            }
-            Recovered::NextQueueId(id) => self.next_queue = id.0,
-            Recovered::Entry(entry) => {
-                let same = self.entries.insert(entry.key, *entry);
-                assert!(same.is_none(), "an entry comes once");
-            }
-            Recovered::BranchOp(op) => self.parts.entry((op.txn, op.queue)).or_default().push(op.op),
-            Recovered::Branch(branch) => {
-                let same = self.branches.insert(branch.xid.clone(), *branch);
-                assert!(same.is_none(), "a branch comes once");
-            }
-            Recovered::Completed { xid, committed, at_ms } => self.completed.push((xid, committed, at_ms)),
-            Recovered::Producer(producer) => {
-                let same = self.producers.insert((producer.queue, producer.producer), *producer);
-                assert!(same.is_none(), "a producer comes once");
-            }
-            Recovered::DuplicateId { queue, id, at_ms } => {
-                let same = self.ids.insert((queue, id), at_ms);
-                assert!(same.is_none(), "an id comes once");
-            }
-            Recovered::Session(session) => {
-                let same = self.sessions.insert(session.session, *session);
-                assert!(same.is_none(), "a session comes once");
-            }
-        }
-    }
-
-    /// What must be so of whatever is found.
-    fn check(&self) {
-        for (id, (.., next, reserved)) in &self.queues {
-            assert!(next < reserved, "queue {id} may draw numbers");
-            assert!(self.sequences(*id).iter().all(|s| s < next), "queue {id} draws no number twice");
-        }
-        assert!(self.ids.keys().all(|(queue, _)| self.queues.contains_key(queue)), "an id is its queue's");
-        for ((queue, _), producer) in &self.producers {
-            assert!(self.queues.contains_key(queue), "a producer is its queue's");
-            let runs = producer.runs.iter();
-            assert!(runs.clone().all(|(first, last)| producer.floor <= *first && first <= last));
-            assert!(runs.is_sorted_by(|before, run| before.1 < run.0 - 1), "runs are apart");
-        }
-        let mut told: Vec<(TxnId, QueueId)> = Vec::new();
-        for branch in self.branches.values() {
-            for (queue, figures) in &branch.parts {
-                let part = self.parts.get(&(branch.txn, *queue)).expect("a part that has figures is told");
-                assert_eq!(figures_of(part), *figures, "figures of {}'s part in queue {queue}", branch.xid);
-                told.push((branch.txn, *queue));
-            }
-            assert!(branch.parts.is_sorted_by_key(|(queue, _)| *queue), "parts come in the order of queues");
-            assert!(branch.decided.is_none() || branch.parts.is_empty(), "what is decided has no contents");
-        }
-        assert!(self.parts.keys().all(|part| told.contains(part)), "what is told of a part is a branch's");
-        let mut held = BTreeMap::new();
-        for ((txn, queue), part) in &self.parts {
-            for work in part {
-                if let RecoveredWork::Acknowledge { sequence, .. } = *work {
-                    assert_eq!(self.entry(*queue, sequence).suspect, None, "what is held is not a suspect");
-                    assert_eq!(held.insert((queue, sequence), txn), None, "an entry is in one branch");
-                }
-            }
-        }
-        assert!(
-            self.completed.is_sorted_by_key(|(_, _, at_ms)| *at_ms),
-            "completed ones come in the order of their times"
-        );
-    }
-}
-
-/// Content that a start tells of: not in memory.
-fn not_in_memory(length: usize) -> Content {
-    Content::Body(Resident { buffer: 0, offset: 0, length: length as u32 })
-}
-
-fn figures_of(part: &[RecoveredWork]) -> Figures {
-    let mut figures = Figures::default();
-    for work in part {
-        match work {
-            RecoveredWork::Enqueue { content, .. } => {
-                figures.adds += 1;
-                figures.bytes += content.length();
-            }
-            RecoveredWork::Acknowledge { .. } => figures.removes += 1,
-            RecoveredWork::Number { .. } | RecoveredWork::DuplicateId(_) => {}
-        }
-    }
-    figures
-}
-
-/// Whose a recovered thing is, and its place in the order of recovery.
-fn kind(thing: &Recovered) -> (u8, Option<QueueId>) {
-    match thing {
-        Recovered::Queue { .. } | Recovered::NextQueueId(_) => (0, None),
-        Recovered::Entry(entry) => (1, Some(entry.key.queue)),
-        Recovered::BranchOp(op) => (2, Some(op.queue)),
-        Recovered::Producer(producer) => (3, Some(producer.queue)),
-        Recovered::DuplicateId { queue, .. } => (4, Some(*queue)),
-        Recovered::Branch(_) => (5, None),
-        Recovered::Completed { .. } => (6, None),
-        Recovered::Session(_) => (7, None),
-    }
-}
-
-fn recover<S: StoreUnderTest>(store: &mut S, shards: u16) -> Found {
-    let mut found = Found::default();
-    for shard in 0..shards {
-        let mut all = Vec::new();
-        while store.handle(ShardId(shard)).recover(7, &mut all) {}
-        assert!(all.iter().map(|thing| kind(thing).0).is_sorted(), "each kind comes in its turn");
-        let entries: Vec<EntryKey> =
-            all.iter().filter_map(|r| if let Recovered::Entry(e) = r { Some(e.key) } else { None }).collect();
-        assert!(entries.is_sorted_by(|a, b| a < b), "a queue's entries come in ascending order");
-        let queues = found.queues.len();
-        found.queues.clear();
-        for thing in all {
-            match kind(&thing) {
-                (_, Some(queue)) => assert_eq!(queue.owner(shards), ShardId(shard), "a thing is its queue's owner's"),
-                (0, None) => {}
-                (_, None) => assert_eq!(shard, 0, "what is of the whole store is told to shard 0"),
-            }
-            found.add(thing);
-        }
-        assert!(shard == 0 || found.queues.len() == queues, "every shard has each queue");
-    }
-    found.check();
-    found
 }
 
 fn events<S: StoreUnderTest>(store: &mut S, shard: u16) -> Vec<Event> {
@@ -864,6 +707,7 @@ pub fn a_second_crash_right_after_the_first_changes_nothing<S: StoreUnderTest>(m
     }
 }
 
+mod found;
 mod histories;
 pub(crate) mod ids;
 pub(crate) mod producers;
