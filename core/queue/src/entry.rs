@@ -225,8 +225,9 @@ const fn decide(state: State, event: Event) -> Option<Transition> {
         (S::Scheduled, E::Move) => gone(state, Reason::Moved, Record::Relocate),
         (S::Acquired, E::Postpone) => to(state, S::Scheduled),
         (S::Acquired | S::Scheduled, E::DeadLetter) => gone(state, Reason::DeadLettered, Record::Relocate),
-        // Found by reading ahead, or, of a large one, by its consumer's reading.
-        (S::Available | S::Scheduled | S::Acquired, E::Damage) => to(state, S::Damaged),
+        // Found by reading ahead, or, of a large one, by its consumer's reading. Nobody reads what is on its way to another queue: that is
+        // found there.
+        (S::Available | S::Acquired, E::Damage) => to(state, S::Damaged),
         (S::Available | S::Scheduled | S::Damaged, E::Purge) => gone(state, Reason::Purged, Record::Acknowledge),
         (S::Available | S::Acquired, E::Remove) => to(state, S::Removing),
         (S::Staged, E::Commit) => to(state, S::Available),

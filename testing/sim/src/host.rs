@@ -28,6 +28,8 @@ pub(crate) struct Setup {
     pub(crate) output_bytes: usize,
     /// Attempts that a message gets.
     pub(crate) delivery_limit: u32,
+    /// Mail between its shards takes its time, as between threads; otherwise it is there at once.
+    pub(crate) slow_mail: bool,
     /// Names of its queues.
     pub(crate) queues: Vec<String>,
 }
@@ -44,6 +46,7 @@ impl Setup {
             memory_bytes: [64 << 10, 256 << 10, 1 << 20][draw.below(3)],
             output_bytes: [64 << 10, 256 << 10][draw.below(2)],
             delivery_limit: Config::default().delivery_limit,
+            slow_mail: false,
             queues: (0..draw.range(1, 4)).map(|n| format!("q{n}")).collect(),
         }
     }
@@ -179,7 +182,15 @@ impl Host {
         };
         let handles = (0..self.setup.shards).map(|shard| SeamStore::new(sim.handle(ShardId(shard)), self.seam.clone()));
         let seed = Seed::fixed(self.seed ^ u64::from(self.starts));
-        let node = Node::new(self.setup.config(), seed, handles, now);
+        let mut node = Node::new(self.setup.config(), seed, handles, now);
+        if self.setup.slow_mail {
+            let mut draw = Draw::new(self.seed ^ u64::from(self.starts), 9);
+            node.delay_mail(move |waiting| match draw.range(0, 2) {
+                0 => 0,
+                1 => draw.range(1, waiting as u64) as usize,
+                _ => waiting,
+            });
+        }
         self.life = Some(Life {
             node,
             sim,

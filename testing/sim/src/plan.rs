@@ -93,6 +93,8 @@ impl Plan {
         if settings.seed % 4 == 2 {
             hosts.iter_mut().for_each(|setup| setup.delivery_limit = 2);
         }
+        let slow_mail = shards > 1 && Draw::new(settings.seed, 8).chance(50);
+        hosts.iter_mut().for_each(|setup| setup.slow_mail = slow_mail);
         let work_us = draw.range(1_500_000, 4_000_000);
         let acts = if settings.operators { operator::acts(settings.seed, &hosts, work_us) } else { Vec::new() };
         // What a queue remembers goes with it, or after a day: what is sent again to one that was deleted, or years later, is stored again.

@@ -13,20 +13,12 @@ const HITS: u64 = 20;
 const SEEDS: u64 = 1_000;
 
 /// Pairs that are so rare that only a campaign of so many seeds has to have seen them, each with the reason.
-const RARE: &[(State, Event, u64, &str)] = &[
-    (
-        State::Scheduled,
-        Event::Damage,
-        20_000,
-        "a body that was read ahead is unreadable just while its entry waits for another queue",
-    ),
-    (
-        State::Staged,
-        Event::Abandon,
-        5_000,
-        "a queue is deleted just while one of its entries is offered to a queue of another shard",
-    ),
-];
+const RARE: &[(State, Event, u64, &str)] = &[(
+    State::Staged,
+    Event::Abandon,
+    5_000,
+    "a queue is deleted just while one of its entries is offered to a queue of another shard",
+)];
 
 fn cell(state: State, event: Event) -> usize {
     state as usize * Event::ALL.len() + event as usize
@@ -120,7 +112,7 @@ mod tests {
         assert_eq!(gaps(SEEDS, &hits, &cells), [""; 0]);
         hits[Kind::Kill as usize] = HITS - 1;
         cells[Kind::Stop as usize] = [0; CELLS];
-        for (state, event) in [(State::Acquired, Event::Postpone), (State::Scheduled, Event::Damage)] {
+        for (state, event) in [(State::Acquired, Event::Postpone), (State::Staged, Event::Abandon)] {
             cells.iter_mut().for_each(|cells| cells[cell(state, event)] = 0);
         }
         assert_eq!(gaps(SEEDS - 1, &hits, &cells), [""; 0], "it was too short to say");

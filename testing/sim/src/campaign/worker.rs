@@ -8,11 +8,11 @@ use crate::plan::Settings;
 use crate::trial::trial;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// No world takes so long, in whatever build: it hangs.
-const HANGS: Duration = Duration::from_secs(120);
+/// No world takes so many seconds, in whatever build: it hangs.
+const HANGS: u32 = 120;
 
 /// Of a worker whose world hangs.
 const HUNG: i32 = 3;
@@ -25,8 +25,7 @@ pub fn work() -> std::io::Result<()> {
     let (begin, begun) = channel::<bool>();
     std::thread::spawn(move || {
         while let Ok(busy) = begun.recv() {
-            // From a world's beginning to its end: one message each.
-            if busy && begun.recv_timeout(HANGS) == Err(RecvTimeoutError::Timeout) {
+            if busy && hangs(&begun, Duration::from_secs(1)) {
                 std::process::exit(HUNG);
             }
         }
@@ -46,6 +45,12 @@ pub fn work() -> std::io::Result<()> {
         out.flush()?;
     }
     Ok(())
+}
+
+/// Waits for the end of the world that has begun; true: it does not come. Seconds are counted one by one, so that time in which the whole
+/// process stands still, stopped from outside, counts as one of them at most.
+fn hangs(begun: &Receiver<bool>, second: Duration) -> bool {
+    (0..HANGS).all(|_| begun.recv_timeout(second) == Err(RecvTimeoutError::Timeout))
 }
 
 fn asked(line: &str) -> Option<Settings> {
@@ -127,7 +132,7 @@ impl Worker {
                 let status = child.wait()?;
                 self.process = None;
                 let why = match status.code() {
-                    Some(HUNG) => format!("the world hangs: not through within {} s", HANGS.as_secs()),
+                    Some(HUNG) => format!("the world hangs: not through within {HANGS} s"),
                     _ => format!("the process ended with {status}"),
                 };
                 return Ok(Outcome::silent(seed, why));
@@ -153,6 +158,16 @@ impl Drop for Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_world_hangs_that_does_not_come_to_its_end() {
+        let (begin, begun) = channel();
+        assert!(hangs(&begun, Duration::from_millis(1)));
+        begin.send(false).expect("somebody listens");
+        assert!(!hangs(&begun, Duration::from_millis(1)));
+        drop(begin);
+        assert!(!hangs(&begun, Duration::from_secs(1)), "the process ends");
+    }
 
     #[test]
     fn what_a_worker_is_asked_is_what_it_does() {
