@@ -3,7 +3,7 @@
 //! Knows as much of the format as a forensic tool would: `docs/formats/journal.md`.
 
 use crate::draw::Draw;
-use crate::message::find_bodies;
+use crate::message::{find_bodies, sections_before};
 use packhorse_history::MessageId;
 use packhorse_journal::FileName;
 use packhorse_journal::sim::SimDisk;
@@ -101,17 +101,14 @@ pub(crate) fn flip_tail(disk: &mut SimDisk, durable: u64, one_bit: bool, draw: &
     Some(hit(count))
 }
 
-/// Bytes of a section's head in front of a body: the sum of what is stored is over both.
-const SECTION: usize = 8;
-
-/// The bodies in a block, with the heads of their sections: where each begins in it, its length, whose it is.
+/// The bodies in a block, with what is stored in front of them: where each begins in it, its length, whose it is.
 fn bodies_of(disk: &SimDisk, block: &Block) -> Vec<(usize, usize, MessageId)> {
     let mut bodies = Vec::new();
     let content = HEADER + block.meta;
     let bytes = disk.content(block.name).and_then(|file| file.get(block.offset + content..block.offset + block.length));
     if let Some(bytes) = bytes {
         find_bodies(bytes, |at, length, id| {
-            let front = at.min(SECTION);
+            let front = sections_before(bytes, at);
             bodies.push((content + at - front, length + front, id));
         });
     }

@@ -80,7 +80,7 @@ impl Press {
         draft.durable = Some(shape.persistent);
         draft.priority = (shape.priority != 4).then_some(shape.priority);
         let name = if identified { id.to_string() } else { String::new() };
-        let properties = [("_AMQ_DUPL_ID", name.as_str())];
+        let properties = [(DUPLICATE_ID, name.as_str())];
         if identified {
             draft.application = &properties;
         }
@@ -109,6 +109,23 @@ impl Seen {
     }
 }
 
+/// The property that a message of a client of others has its duplicate id in.
+const DUPLICATE_ID: &str = "_AMQ_DUPL_ID";
+
+/// Bytes of the sections in front of the body at `at` that are stored and summed with it: the head of its own, and the section with its
+/// duplicate id if it has one. (The header is not: its record has it.)
+pub(crate) fn sections_before(bytes: &[u8], at: usize) -> usize {
+    let head = |wide: usize| at.checked_sub(wide).filter(|from| bytes[*from..].starts_with(&[0x00, 0x53, 0x75]));
+    let Some(data) = head(5).or_else(|| head(8)) else { return 0 };
+    let is_whole = |from: &usize| {
+        let section = &bytes[*from..data];
+        section.starts_with(&[0x00, 0x53, 0x74, 0xc1]) && usize::from(section[4]) == section.len() - 5
+    };
+    // Its map is a short one.
+    let properties = (5..=data.min(260)).map(|length| data - length).find(is_whole);
+    at - properties.unwrap_or(data)
+}
+
 /// Messages whose bodies lie whole in these bytes: first byte of the body and its name.
 pub(crate) fn find_bodies(bytes: &[u8], mut found: impl FnMut(usize, usize, MessageId)) {
     let mut at = 0;
@@ -123,5 +140,30 @@ pub(crate) fn find_bodies(bytes: &[u8], mut found: impl FnMut(usize, usize, Mess
             }
         }
         at += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stored_in_front_of_a_body_is_known_to_the_byte() {
+        let mut press = Press::default();
+        for identified in [false, true] {
+            for size in [40, 87, 255, 256, 5_000] {
+                let id = MessageId { producer: 5, sequence: 391 };
+                let shape = Shape { size, priority: 4, persistent: true, settled: false };
+                press.make(id, shape, identified);
+                let view = MessageView::parse(&press.encoded, &Limits::default()).expect("it was just made");
+                let header = view.bare().as_ptr() as usize - press.encoded.as_ptr() as usize;
+                // Whatever stands before it.
+                let bytes = [b"something else".as_slice(), &press.encoded[header..]].concat();
+                let mut found = Vec::new();
+                find_bodies(&bytes, |at, length, id| found.push((sections_before(&bytes, at), at, length, id)));
+                let front = press.encoded.len() - header - size;
+                assert_eq!(found, [(front, 14 + front, size, id)]);
+            }
+        }
     }
 }
