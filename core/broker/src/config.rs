@@ -56,6 +56,9 @@ pub struct Config {
 pub struct TransactionConfig {
     /// Bytes staged in one transaction.
     pub max_staged_bytes: u64,
+    /// Memory for the bodies that wait in all transactions together, a share of it for the queues of each shard. They are there until they
+    /// are written or the transaction ends, and those of messages that are not persistent are never written.
+    pub max_memory_bytes: u64,
     /// Open transactions per connection, local ones and branches.
     pub max_open_per_connection: u32,
     /// Branches in all, those in doubt too.
@@ -78,6 +81,7 @@ impl Default for TransactionConfig {
     fn default() -> TransactionConfig {
         TransactionConfig {
             max_staged_bytes: 2 << 30,
+            max_memory_bytes: 256 << 20,
             max_open_per_connection: 1_000,
             max_branches: 100_000,
             local_timeout_ms: 0,
@@ -194,6 +198,9 @@ impl Config {
         // The store keeps none for longer.
         bound("queues.duplicate_ids_keep_ms", keep_ms, 1_000, day_ms)?;
         bound("transactions.max_staged_bytes", tx.max_staged_bytes, 64 << 10, 1 << 40)?;
+        // The largest message that is not a file must fit, wherever its queue is.
+        let least = u64::from(self.shards) << 20;
+        bound("transactions.max_memory_bytes", tx.max_memory_bytes, least, 1 << 40)?;
         bound("transactions.max_open_per_connection", u64::from(tx.max_open_per_connection), 1, 1 << 20)?;
         bound("transactions.max_branches", u64::from(tx.max_branches), 1, 1 << 24)?;
         bound("transactions.local_timeout_ms", tx.local_timeout_ms, 0, 365 * day_ms)?;

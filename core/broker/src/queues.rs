@@ -169,6 +169,7 @@ impl Queues {
         started_at_ms: u64,
     ) -> Queues {
         let budget = config.memory_bytes / u64::from(config.shards);
+        let pinned_max = config.transactions.max_memory_bytes / u64::from(config.shards);
         Queues {
             directory: Directory::new(config.shards, seed),
             topology: Topology::new(seed),
@@ -190,7 +191,7 @@ impl Queues {
             ticket: Ticket(1),
             batch: Batch::default(),
             pieces: Vec::new(),
-            ring: Ring::new(budget),
+            ring: Ring::new(budget, pinned_max),
             volatile: Vec::new(),
             volatile_buffer: 0,
             volatile_entries: Vec::new(),
@@ -385,6 +386,7 @@ impl Queues {
             ticket: self.ticket,
             batch: &mut self.batch,
             oldest_resident: self.ring.oldest(),
+            short: self.ring.pins_much(),
         };
         let answer = held.queue.handle(input, &mut turn, &mut self.effects);
         self.note(slot);
@@ -484,6 +486,7 @@ impl Queues {
                 ticket: self.ticket,
                 batch: &mut self.batch,
                 oldest_resident: self.ring.oldest(),
+                short: self.ring.pins_much(),
             };
             let more = held.queue.dispatch(&mut turn, DISPATCH_RUN, &mut self.effects);
             if !held.awaiting && held.queue.awaits().is_some() {

@@ -49,6 +49,8 @@ pub(crate) struct Ring {
     volatile: u64,
     volatile_from: u64,
     budget: u64,
+    /// The most that may be pinned.
+    pinned_max: u64,
     /// Memory of evicted buffers, for the next ones: memory that was touched before costs nothing to touch again.
     spare: Vec<Vec<u8>>,
 }
@@ -62,7 +64,8 @@ const LOAD_BYTES: u64 = 320 << 10;
 const LARGEST_BYTES: usize = 1 << 20;
 
 impl Ring {
-    pub(crate) fn new(budget: u64) -> Ring {
+    /// A ring for about `budget` bytes, and what it pins besides.
+    pub(crate) fn new(budget: u64, pinned_max: u64) -> Ring {
         Ring {
             slots: VecDeque::new(),
             oldest: 1,
@@ -72,6 +75,7 @@ impl Ring {
             volatile: 0,
             volatile_from: 1,
             budget,
+            pinned_max,
             spare: Vec::new(),
         }
     }
@@ -95,6 +99,16 @@ impl Ring {
     /// So many more bytes are held elsewhere.
     pub(crate) fn pin(&mut self, bytes: u64) {
         self.pinned += bytes;
+    }
+
+    /// Whether so much is held elsewhere that it should become less soon.
+    pub(crate) fn pins_much(&self) -> bool {
+        self.pinned > self.pinned_max / 2
+    }
+
+    /// Whether so many more bytes may be held elsewhere.
+    pub(crate) fn may_pin(&self, bytes: u64) -> bool {
+        self.pinned.saturating_add(bytes) <= self.pinned_max
     }
 
     /// So many fewer.
@@ -267,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_buffer_stays_until_its_ticket_is_durable() {
-        let mut ring = Ring::new(10);
+        let mut ring = Ring::new(10, 0);
         let first = ring.open();
         ring.fill(first, Bytes::from_static(b"0123456789abcdef"), 16, Ticket(1));
         assert_eq!(ring.look(place(first, 2, 3)), Some(&b"234"[..]));
@@ -280,7 +294,7 @@ mod tests {
 
     #[test]
     fn nothing_is_evicted_within_the_budget_and_an_open_buffer_keeps_its_place() {
-        let mut ring = Ring::new(100);
+        let mut ring = Ring::new(100, 0);
         let (open, filled) = (ring.open(), ring.open());
         ring.fill(filled, Bytes::from_static(b"xyz"), 3, Ticket(0));
         assert!(ring.reclaim(Ticket(9)).is_none());
@@ -294,7 +308,7 @@ mod tests {
 
     #[test]
     fn bodies_that_exist_nowhere_else_are_spilled_first() {
-        let mut ring = Ring::new(4);
+        let mut ring = Ring::new(4, 0);
         let key = EntryKey { queue: QueueId(1), sequence: 7 };
         let buffer = ring.open();
         ring.fill_volatile(buffer, Bytes::from_static(b"volatile"), 8, vec![(4, key)]);
@@ -309,7 +323,7 @@ mod tests {
 
     #[test]
     fn what_no_store_has_is_spilled_although_a_flush_is_waited_for_before_it() {
-        let mut ring = Ring::new(4);
+        let mut ring = Ring::new(4, 0);
         let first = ring.open();
         ring.fill(first, Bytes::from_static(b"stored"), 6, Ticket(1));
         let buffers = [ring.open(), ring.open()];
@@ -332,7 +346,7 @@ mod tests {
 
     #[test]
     fn loads_wait_while_memory_is_short_but_for_one() {
-        let mut ring = Ring::new(1 << 20);
+        let mut ring = Ring::new(1 << 20, 0);
         assert!(ring.has_room_for_load(0) && ring.has_room_for_load(2) && !ring.has_room_for_load(3));
         let batch = ring.open();
         ring.fill(batch, Bytes::from_static(b"unflushed"), 2 << 20, Ticket(1));
@@ -342,7 +356,7 @@ mod tests {
         assert!(!ring.has_room_for_load(0), "it cannot be evicted before the batch");
         assert!(ring.reclaim(Ticket(1)).is_none());
         assert!(ring.has_room_for_load(0) && ring.has_room_for_load(1));
-        let mut tiny = Ring::new(0);
+        let mut tiny = Ring::new(0, 0);
         let read = tiny.open();
         tiny.fill(read, Bytes::from_static(b"read"), 4, Ticket(0));
         assert!(!tiny.has_room_for_load(0));
@@ -352,7 +366,7 @@ mod tests {
 
     #[test]
     fn the_memory_of_an_evicted_buffer_is_used_again() {
-        let mut ring = Ring::new(0);
+        let mut ring = Ring::new(0, 0);
         let mut buffer = ring.buffer_for(40_000);
         buffer.resize(40_000, 7);
         let (at, held) = (buffer.as_ptr(), buffer.capacity());

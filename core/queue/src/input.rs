@@ -27,6 +27,8 @@ pub struct Turn<'a> {
     pub batch: &'a mut Batch,
     /// Number of the oldest buffer of bodies still in memory. Ascends.
     pub oldest_resident: u64,
+    /// Bodies of messages that wait in transactions take much of the memory that there is: they go ahead of records sooner.
+    pub short: bool,
 }
 
 /// A message for a queue.

@@ -12,6 +12,9 @@ use packhorse_store::{Ahead, Body, Figures, Numbers, Stored, Ticket, TxOps, TxnO
 
 /// What is not written weighs so much at most, bytes: bodies and [`OP_BYTES`] for each operation.
 const AHEAD_BYTES: u64 = 1 << 20;
+
+/// The same while memory is short.
+const AHEAD_SHORT_BYTES: u64 = 16 << 10;
 /// What an operation weighs beside its body.
 const OP_BYTES: u64 = 64;
 
@@ -139,8 +142,8 @@ impl Part {
     }
 
     /// What goes ahead, if that is enough by now.
-    pub(crate) fn take_ahead(&mut self, txn: TxnId, queue: QueueId) -> Option<Box<TxOps>> {
-        if self.weight < AHEAD_BYTES {
+    pub(crate) fn take_ahead(&mut self, txn: TxnId, queue: QueueId, short: bool) -> Option<Box<TxOps>> {
+        if self.weight < if short { AHEAD_SHORT_BYTES } else { AHEAD_BYTES } {
             return None;
         }
         let ops = core::mem::take(&mut self.ops);

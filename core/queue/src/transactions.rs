@@ -178,7 +178,7 @@ impl Queue {
     /// An operation has come: perhaps some go ahead, perhaps it was the last.
     fn has_come(&mut self, txn: TxnId, turn: &mut Turn<'_>, out: &mut Vec<Effect>) {
         let part = self.transactions.parts.get_mut(&txn).expect("it was opened");
-        if let Some(ahead) = part.take_ahead(txn, self.id) {
+        if let Some(ahead) = part.take_ahead(txn, self.id, turn.short) {
             out.push(Effect::Ahead(ahead));
             self.transactions.wait(txn, turn.ticket);
         }

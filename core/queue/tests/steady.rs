@@ -63,6 +63,7 @@ impl Flow {
             ticket: Ticket(self.ticket),
             batch: &mut batch,
             oldest_resident: 1,
+            short: false,
         };
         let before = ALLOCATIONS.load(Ordering::Relaxed);
         act(&mut self.queue, &mut turn, &mut self.out);

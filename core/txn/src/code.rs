@@ -145,6 +145,8 @@ pub enum Cause {
     Stale,
     /// A queue or the disk had no room.
     Full,
+    /// Bodies of messages that wait in transactions fill their part of the memory.
+    Memory,
     /// A queue with work in it was deleted.
     QueueGone,
     /// A message of it is damaged, or another operation in it failed.
@@ -168,7 +170,7 @@ impl Cause {
             Cause::Lost => Code::RolledBackCommunication,
             Cause::Timeout => Code::RolledBackTimeout,
             Cause::Stale => Code::RolledBackIntegrity,
-            Cause::Full | Cause::NumberUndecided => Code::RolledBackTransient,
+            Cause::Full | Cause::Memory | Cause::NumberUndecided => Code::RolledBackTransient,
             Cause::QueueGone | Cause::OperationFailed | Cause::Limit(_) | Cause::Fenced | Cause::NumberLost => {
                 Code::RolledBackOther
             }
@@ -185,6 +187,7 @@ impl fmt::Display for Cause {
             Cause::Timeout => "it took longer than its timeout",
             Cause::Stale => "it acknowledged a delivery that it did not hold any more",
             Cause::Full => "there was no room for a message in it",
+            Cause::Memory => "messages in open transactions take up the memory that there is for them (transactions.max_memory_bytes): send it again when others have ended, or in smaller transactions",
             Cause::QueueGone => "a queue with work in it was deleted",
             Cause::OperationFailed => "an operation in it failed",
             Cause::Limit(limit) => return write!(f, "it reached the limit of {limit}"),

@@ -120,6 +120,7 @@ fn broker(effective: &Effective) -> Config {
         all_duplicate_ids: Config::default().all_duplicate_ids,
         transactions: TransactionConfig {
             max_staged_bytes: effective.number("transactions.max_staged_bytes"),
+            max_memory_bytes: effective.number("transactions.max_memory_bytes"),
             max_open_per_connection: narrow("transactions.max_open_per_connection"),
             max_branches: narrow("transactions.max_branches"),
             local_timeout_ms: effective.number("transactions.local_timeout_ms"),

@@ -160,6 +160,7 @@ pub const SETTINGS: &[Setting] = settings! {
     "limits.sasl_timeout_ms", Kind::Number(U32), Value::Number(broker().sasl_timeout_ms.into()), "deadline of the login";
     "limits.open_timeout_ms", Kind::Number(U32), Value::Number(broker().open_timeout_ms.into()), "deadline of open after the login";
     "transactions.max_staged_bytes", Kind::Number(USIZE), Value::Number(transactions().max_staged_bytes), "bytes of messages in one transaction, from 65536";
+    "transactions.max_memory_bytes", Kind::Number(USIZE), Value::Number(transactions().max_memory_bytes), "memory for bodies that wait in transactions, all together; from 1048576 for each shard";
     "transactions.max_open_per_connection", Kind::Number(U32), Value::Number(transactions().max_open_per_connection.into()), "open transactions of one connection, local ones and branches";
     "transactions.max_branches", Kind::Number(U32), Value::Number(transactions().max_branches.into()), "XA branches in all, those in doubt too";
     "transactions.local_timeout_ms", Kind::Number(USIZE), Value::Number(transactions().local_timeout_ms), "a local transaction that is open for longer is rolled back; 0 = never";

@@ -6,7 +6,7 @@ use crate::client::IDLE_MS;
 use crate::damage::Flipped;
 use crate::draw::Draw;
 use crate::seam::{Seam, SeamStore};
-use packhorse_broker::{Command, Config, Node};
+use packhorse_broker::{Command, Config, Node, TransactionConfig};
 use packhorse_journal::sim::{Sim, SimDisk, When};
 use packhorse_journal::{Checkpoints, DiskOp, FileName, JournalError, Options};
 use packhorse_model::{ConnectionId, Now, Seed, ShardId};
@@ -28,6 +28,8 @@ pub(crate) struct Setup {
     pub(crate) output_bytes: usize,
     /// Attempts that a message gets.
     pub(crate) delivery_limit: u32,
+    /// For bodies that wait in transactions.
+    pub(crate) transaction_bytes: u64,
     /// Mail between its shards takes its time, as between threads; otherwise it is there at once.
     pub(crate) slow_mail: bool,
     /// Names of its queues.
@@ -46,6 +48,7 @@ impl Setup {
             memory_bytes: [64 << 10, 256 << 10, 1 << 20][draw.below(3)],
             output_bytes: [64 << 10, 256 << 10][draw.below(2)],
             delivery_limit: Config::default().delivery_limit,
+            transaction_bytes: TransactionConfig::default().max_memory_bytes,
             slow_mail: false,
             queues: (0..draw.range(1, 4)).map(|n| format!("q{n}")).collect(),
         }
@@ -58,6 +61,10 @@ impl Setup {
             max_output_bytes: self.output_bytes,
             delivery_limit: self.delivery_limit,
             idle_timeout_ms: IDLE_MS,
+            transactions: TransactionConfig {
+                max_memory_bytes: self.transaction_bytes,
+                ..TransactionConfig::default()
+            },
             max_message_bytes: 8 << 20,
             ..Config::default()
         }

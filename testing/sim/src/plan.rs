@@ -95,6 +95,10 @@ impl Plan {
         }
         let slow_mail = shards > 1 && Draw::new(settings.seed, 8).chance(50);
         hosts.iter_mut().for_each(|setup| setup.slow_mail = slow_mail);
+        // In some worlds transactions reach the limit of what they may hold in memory.
+        if Draw::new(settings.seed, 10).chance(25) {
+            hosts.iter_mut().for_each(|setup| setup.transaction_bytes = u64::from(setup.shards) * (48 << 10));
+        }
         let work_us = draw.range(1_500_000, 4_000_000);
         let acts = if settings.operators { operator::acts(settings.seed, &hosts, work_us) } else { Vec::new() };
         // What a queue remembers goes with it, or after a day: what is sent again to one that was deleted, or years later, is stored again.

@@ -85,9 +85,12 @@ impl Queues {
         }
         let queue = &self.held[slot as usize].queue;
         if queue.limited() && queue.refuses(payload.length()).is_some() {
-            self.discard(&payload);
-            self.tell(slot, queue::Input::StageRefused { txn });
-            self.tell_home(Input::Failed { txn, cause: Cause::Full });
+            self.refuse_staged(slot, txn, &payload, Cause::Full);
+            return;
+        }
+        let in_memory = if matches!(payload, Payload::Large { .. }) { 0 } else { payload.length() };
+        if !self.ring.may_pin(in_memory) {
+            self.refuse_staged(slot, txn, &payload, Cause::Memory);
             return;
         }
         let pieces = &mut self.staged.parts.entry((id, txn)).or_default().pieces;
@@ -97,6 +100,14 @@ impl Queues {
         if !self.tell(slot, queue::Input::StageEnqueue { txn, head, content, identity }).settled() {
             self.drop_last(id, txn, Kind::of(&head), content);
         }
+    }
+
+    /// A message is not taken, and its transaction fails.
+    #[cold]
+    fn refuse_staged(&mut self, slot: u32, txn: TxnId, payload: &Payload<'_>, cause: Cause) {
+        self.discard(payload);
+        self.tell(slot, queue::Input::StageRefused { txn });
+        self.tell_home(Input::Failed { txn, cause });
     }
 
     /// The message that was added last was not taken: its transaction was rolled back before it came.

@@ -387,6 +387,43 @@ fn staged_bytes_have_a_limit() {
 }
 
 #[test]
+fn bodies_that_wait_in_many_transactions_have_a_limit_in_sum() {
+    let settings = |config: &mut Config| config.transactions.max_memory_bytes = u64::from(config.shards) << 20;
+    each_with(settings, |rig, at| {
+        let a = rig.declare("a");
+        let text = "t".repeat(10_000);
+        let control = rig.control(at);
+        let begin = |rig: &mut Rig, persistent| {
+            let txn = rig.begin(control);
+            rig.add_as(control, txn, a, &text, persistent).unwrap();
+            rig.run();
+            txn
+        };
+        // More than half of what there is, and nothing of it can be written.
+        let mut all: Vec<TxnId> = (0..60).map(|_| begin(rig, false)).collect();
+        let written: Vec<TxnId> = (0..30).map(|_| begin(rig, true)).collect();
+        assert_eq!(rig.pinned(), 900_000);
+        for txn in &written {
+            rig.add(control, *txn, a, &text);
+        }
+        rig.run();
+        assert_eq!(rig.pinned(), 600_000, "what can be written went ahead, of each transaction that went on");
+        all.extend((0..44).map(|n| begin(rig, n % 2 == 0)));
+        for persistent in [false, true] {
+            let one_too_many = begin(rig, persistent);
+            assert_eq!(rig.pinned(), 1_040_000, "what is refused takes nothing");
+            assert_eq!(rig.commit(control, one_too_many), packhorse_txn::Reply::RolledBack(Cause::Memory));
+        }
+        assert_eq!(rig.commit(control, all[0]), packhorse_txn::Reply::Committed);
+        all[0] = begin(rig, false);
+        for txn in all.iter().chain(&written) {
+            assert_eq!(rig.commit(control, *txn), packhorse_txn::Reply::Committed);
+        }
+        assert_eq!((rig.pinned(), rig.texts(a).len()), (0, 104 + 1 + 2 * 30));
+    });
+}
+
+#[test]
 fn a_queue_that_is_deleted_rolls_back_what_is_open_in_it() {
     each(|rig, at| {
         let (a, b) = (rig.declare("a"), rig.declare("b"));

@@ -81,6 +81,7 @@ impl World {
             ticket: Ticket(self.ticket),
             batch: &mut self.batch,
             oldest_resident: self.oldest_resident,
+            short: false,
         };
         act(&mut self.queue, &mut turn, &mut self.out)
     }

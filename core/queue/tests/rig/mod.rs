@@ -61,6 +61,8 @@ pub(crate) struct Rig {
     /// What was found damaged.
     pub(crate) damaged: Vec<u64>,
     now_us: u64,
+    /// Memory for bodies that wait is short.
+    pub(crate) short: bool,
 }
 
 impl Rig {
@@ -103,6 +105,7 @@ impl Rig {
             files: 0,
             damaged: Vec::new(),
             now_us: 0,
+            short: false,
         }
     }
 
@@ -179,6 +182,7 @@ impl Rig {
             ticket: self.store.next_ticket(),
             batch: &mut self.batch,
             oldest_resident,
+            short: self.short,
         };
         self.queues.get_mut(&id).unwrap().handle(input, &mut turn, &mut self.out)
     }
@@ -192,6 +196,7 @@ impl Rig {
             ticket: self.store.next_ticket(),
             batch: &mut self.batch,
             oldest_resident,
+            short: self.short,
         };
         let more = self.queues.get_mut(&id).unwrap().dispatch(&mut turn, budget, &mut self.out);
         self.run_effects(id);

@@ -117,9 +117,10 @@ impl World {
                 let txn_number = self.open(a);
                 let number = self.number(persistent);
                 let mut body = number.to_string().into_bytes();
-                // Now and then so much that some goes ahead: leading zeros.
+                // Now and then so much that some goes ahead, of which it takes less while memory is short: leading zeros.
+                self.rig.short = c.is_multiple_of(5);
                 if b.is_multiple_of(8) {
-                    body = [vec![b'0'; 600_000], body].concat();
+                    body = [vec![b'0'; if self.rig.short { 9_000 } else { 600_000 }], body].concat();
                 }
                 self.rig.stage(txn(txn_number), &body, [4, 4, 9][b as usize % 3], persistent);
                 self.parts.get_mut(&txn_number).unwrap().adds.insert(number);

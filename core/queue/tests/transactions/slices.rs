@@ -27,7 +27,11 @@ impl Slices {
     fn with<T>(&mut self, act: impl FnOnce(&mut Queue, &mut Turn<'_>, &mut Vec<Effect>) -> T) -> T {
         let now = Now { mono_us: 0, wall_ms: 0 };
         let (ticket, batch) = (Ticket(1), &mut self.batch);
-        act(&mut self.queue, &mut Turn { now, broker_ms: 0, ticket, batch, oldest_resident: 1 }, &mut self.out)
+        act(
+            &mut self.queue,
+            &mut Turn { now, broker_ms: 0, ticket, batch, oldest_resident: 1, short: false },
+            &mut self.out,
+        )
     }
 
     fn handle(&mut self, input: Input<'_>) -> bool {

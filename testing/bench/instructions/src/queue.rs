@@ -67,6 +67,9 @@ pub(crate) fn flow(messages: u64) {
 fn run(queue: &mut Queue, ticket: &mut u64, act: impl FnOnce(&mut Queue, &mut Turn<'_>)) {
     let mut batch = Batch::default();
     let now = Now { mono_us: *ticket * 100, wall_ms: 0 };
-    act(queue, &mut Turn { now, broker_ms: 0, ticket: Ticket(*ticket), batch: &mut batch, oldest_resident: 1 });
+    act(
+        queue,
+        &mut Turn { now, broker_ms: 0, ticket: Ticket(*ticket), batch: &mut batch, oldest_resident: 1, short: false },
+    );
     *ticket += 1;
 }
