@@ -24,7 +24,7 @@ mod wire;
 
 pub use books::{Books, Receipt};
 pub use broker::{Broker, Ended, serve};
-pub use load::{Consumer, Producer};
+pub use load::{Again, Consumer, Producer};
 pub use pair::Pair;
 pub use peer::{Heard, OPEN, Peer};
 pub use random::Random;

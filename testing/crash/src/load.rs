@@ -3,9 +3,10 @@
 use crate::books::{self, Receipt};
 use crate::wire::{Broken, Wire};
 use packhorse_client_core::{
-    Body, Decision, Draft, Event, Joiner, Limits, MessageView, Misuse, Piece, ReceiverOptions, SenderOptions,
-    SenderSettleMode, Verdict,
+    Body, Decision, Draft, Event, Joiner, Limits, MessageView, Misuse, Numbering, Piece, ReceiverOptions,
+    SenderOptions, SenderSettleMode, Verdict,
 };
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,8 +18,18 @@ pub(crate) fn misuse(misuse: Misuse) -> Broken {
     Broken::Refused(misuse.to_string())
 }
 
-/// Sends numbered persistent messages, so many unconfirmed at a time. Numbers go on from life to life; what was unknown when a
-/// connection broke stays unknown and is not sent again.
+/// How the broker knows a message that is sent again.
+#[derive(Debug)]
+pub enum Again {
+    /// Not at all: what was unknown when a connection broke stays unknown and is not sent again.
+    Never,
+    /// Each message has its producer and number as duplicate id: one who forgot what he has sent may send all of it again.
+    ByIds,
+    /// By numbers (`docs/formats/amqp-dedup.md`): what was unknown when a connection broke is sent again on the next one.
+    ByNumbers(Numbering),
+}
+
+/// Sends numbered persistent messages, so many unconfirmed at a time. Numbers go on from life to life.
 #[derive(Debug)]
 pub struct Producer {
     /// Its number in bodies.
@@ -35,14 +46,14 @@ pub struct Producer {
     pub most: usize,
     /// When all is confirmed, waits so long before more is sent; none = as fast as it goes.
     pub pace: Option<Duration>,
-    /// Each message has its producer and number as duplicate id: one who forgot what he has sent may send all of it again.
-    pub ids: bool,
+    /// Messages that are sent again.
+    pub again: Again,
 }
 
 impl Producer {
     /// A producer that has sent nothing.
     pub fn new(id: u32, queue: &'static str, window: usize, size: usize) -> Producer {
-        Producer { id, queue, window, size, sent: Vec::new(), most: usize::MAX, pace: None, ids: false }
+        Producer { id, queue, window, size, sent: Vec::new(), most: usize::MAX, pace: None, again: Again::Never }
     }
 
     /// Sends until told to stop and all is confirmed, or until the connection breaks. `confirmed` counts along.
@@ -54,30 +65,55 @@ impl Producer {
             settle: SenderSettleMode::Unsettled,
             token: 0,
         };
-        let link = wire.client.sender(session, &options).map_err(misuse)?;
+        let mut unknown = VecDeque::new();
+        let link = match &self.again {
+            Again::ByNumbers(numbering) => {
+                unknown.extend(numbering.unconfirmed());
+                wire.client.numbered_sender(session, &options, numbering)
+            }
+            _ => wire.client.sender(session, &options),
+        };
+        let link = link.map_err(misuse)?;
         let mut open = 0;
         let mut message = Vec::new();
         loop {
-            let stopping = stop.load(Ordering::Relaxed) || self.sent.len() >= self.most;
+            let stopping = stop.load(Ordering::Relaxed) || (self.sent.len() >= self.most && unknown.is_empty());
             if stopping && open == 0 {
                 return wire.close();
             }
-            while !stopping && self.sent.len() < self.most && open < self.window && wire.client.sendable(link) {
-                let number = self.sent.len() as u64;
+            while !stopping && open < self.window && wire.client.sendable(link) {
+                let number = match unknown.front() {
+                    Some(number) => *number,
+                    None if self.sent.len() < self.most => self.sent.len() as u64,
+                    None => break,
+                };
                 let body = books::body(self.id, number, self.size);
                 message.clear();
                 let id = format!("{}/{number}", self.id);
                 let properties = [("_AMQ_DUPL_ID", id.as_str())];
-                let application: &[_] = if self.ids { &properties } else { &[] };
+                let application: &[_] = if matches!(self.again, Again::ByIds) { &properties } else { &[] };
                 Draft { durable: Some(true), application, ..Draft::new(Body::Data(&body)) }.encode(&mut message);
                 if !wire.client.fits(link, message.len()) {
                     break;
                 }
-                wire.client.send(link, number, false, &[Piece::Copy(&message)]).map_err(misuse)?;
-                self.sent.push(false);
+                let is_new = unknown.pop_front().is_none();
+                if is_new {
+                    self.sent.push(false);
+                }
+                let pieces = [Piece::Copy(&message)];
+                match &mut self.again {
+                    Again::ByNumbers(numbering) => {
+                        if is_new {
+                            assert_eq!(numbering.draw(), number, "both count from 0");
+                        }
+                        wire.client.send_numbered(link, number, numbering, number, &pieces)
+                    }
+                    _ => wire.client.send(link, number, false, &pieces),
+                }
+                .map_err(misuse)?;
                 open += 1;
             }
-            let sent = &mut self.sent;
+            let Producer { sent, again, .. } = self;
             wire.turn(TURN, |client, event| {
                 if let Event::Outcomes { .. } = event {
                     for outcome in client.outcomes() {
@@ -85,6 +121,9 @@ impl Producer {
                             return Err(Broken::Refused(format!("message {}: {:?}", outcome.token, outcome.state)));
                         }
                         sent[outcome.token as usize] = true;
+                        if let Again::ByNumbers(numbering) = again {
+                            numbering.done(outcome.token);
+                        }
                         open -= 1;
                         confirmed.fetch_add(1, Ordering::Relaxed);
                     }

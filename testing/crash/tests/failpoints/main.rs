@@ -5,8 +5,8 @@
 mod planted;
 mod transactions;
 
-use packhorse_client_core::{Event, Misuse, ReceiverOptions, Verdict};
-use packhorse_crash::{Books, Broken, Broker, Consumer, Ended, Producer, Segments, Wire, serve};
+use packhorse_client_core::{Event, Misuse, Numbering, ReceiverOptions, Verdict};
+use packhorse_crash::{Again, Books, Broken, Broker, Consumer, Ended, Producer, Segments, Wire, serve};
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -161,7 +161,7 @@ fn fs_47_sent_again_under_the_same_duplicate_id_it_is_there_once() {
         ("none: all are confirmed", 3),
     ] {
         let dir = tempfile::tempdir().unwrap();
-        let forgetful = || Producer { window: 1, ids: true, ..producer(3) };
+        let forgetful = || Producer { window: 1, again: Again::ByIds, ..producer(3) };
         let armed = point.starts_with("entry");
         let broker = start(dir.path(), &if armed { format!("{point}=crash@3") } else { String::new() }, &SMALL);
         let (first, end) = produce(&broker, forgetful()).end();
@@ -184,6 +184,34 @@ fn fs_47_sent_again_under_the_same_duplicate_id_it_is_there_once() {
         }
         let books = finish(dir.path(), Producer { sent: vec![true; 3], ..forgetful() }, Consumer::new(QUEUE, 10));
         assert_eq!(times(&books), [1; 3], "{point}");
+    }
+}
+
+#[test]
+fn fs_47_sent_again_under_the_same_number_it_is_there_once() {
+    for (point, stored) in [
+        ("entry.enqueue.before_sync", 0),
+        ("entry.enqueue.after_sync_before_visible", 1),
+        ("entry.enqueue.after_visible_before_confirm", 1),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let numbering = Numbering::new(*b"fs_47's producer");
+        let careful = Producer { window: 1, again: Again::ByNumbers(numbering), ..producer(3) };
+        let broker = start(dir.path(), &format!("{point}=crash@3"), &SMALL);
+        let (careful, end) = produce(&broker, careful).end();
+        end.expect_err("the broker is gone");
+        killed(broker);
+        assert_eq!(careful.sent, [true, true, false], "{point}");
+        // It knows what has no answer, sends that again, and goes on; with a kill behind the confirms.
+        let broker = start(dir.path(), "", &SMALL);
+        let (careful, end) = produce(&broker, Producer { most: 5, ..careful }).end();
+        end.expect("the broker lives");
+        assert_eq!(careful.sent, [true; 5], "{point}: all are confirmed");
+        let queue = broker.queue(QUEUE);
+        assert_eq!((&queue["depth"], &queue["duplicates_total"]), (&5.into(), &stored.into()), "{point}");
+        broker.kill();
+        let books = finish(dir.path(), careful, Consumer::new(QUEUE, 10));
+        assert_eq!(times(&books), [1; 5], "{point}");
     }
 }
 
