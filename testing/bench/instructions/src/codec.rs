@@ -1,5 +1,6 @@
 //! Messages and links: the client's engine against the broker's role of the same engine, over bytes in memory.
 
+use crate::broker::carry;
 use packhorse_amqp10::Limits;
 use packhorse_amqp10::codec::{DeliveryState, Open, SaslCode};
 use packhorse_amqp10::engine::{Connection, Event as Peer, LinkReply, ServerConfig};
@@ -130,12 +131,4 @@ pub(crate) fn link(messages: u64) {
         producer.turn(&wire);
     }
     assert_eq!(broker.taken, messages);
-}
-
-/// What a socket does: the bytes of one end become those of the other.
-fn carry<'a>(wire: &mut Vec<u8>, chunks: impl Iterator<Item = &'a [u8]>) {
-    wire.clear();
-    for chunk in chunks {
-        wire.extend_from_slice(chunk);
-    }
 }

@@ -15,7 +15,7 @@ const QUEUE: QueueId = QueueId(1);
 
 /// A disk that takes everything and keeps only what a start reads back: small files.
 #[derive(Default)]
-struct Nowhere {
+pub(crate) struct Nowhere {
     files: BTreeMap<String, Vec<u8>>,
 }
 
@@ -50,17 +50,22 @@ impl BlockingDisk for Nowhere {
     }
 }
 
+/// A new journal for one shard, and the disk that it is on.
+pub(crate) fn open(now: Now) -> (Log, Nowhere) {
+    let mut disk = Nowhere::default();
+    // One segment and no spare: writing ahead is not what is counted.
+    let options = Options { segment_bytes: 1 << 30, spare_segments: 0, ..Options::new(1, 2026) };
+    match recover(&mut disk, &options, now) {
+        Ok(recovery) => (recovery.log, disk),
+        Err(error) => panic!("an empty disk opens: {error}"),
+    }
+}
+
 /// Appends messages and acknowledges each in the next batch.
 pub(crate) fn append(messages: u64) {
     let shard = ShardId(0);
-    let mut disk = Nowhere::default();
     let mut now = Now { mono_us: 0, wall_ms: 1_800_000_000_000 };
-    // One segment and no spare: writing ahead is not what is counted.
-    let options = Options { segment_bytes: 1 << 30, spare_segments: 0, ..Options::new(1, 2026) };
-    let mut log = match recover(&mut disk, &options, now) {
-        Ok(recovery) => recovery.log,
-        Err(error) => panic!("an empty disk opens: {error}"),
-    };
+    let (mut log, mut disk) = open(now);
     let mut batch = Batch::default();
     let name = QueueName::new("bench").expect("a valid name");
     batch.push(Op::QueueCreate { id: QUEUE, name, settings: QueueSettings::default(), reserved: u64::MAX / 2 });
@@ -97,7 +102,8 @@ pub(crate) fn append(messages: u64) {
     }
 }
 
-fn write(log: &mut Log, disk: &mut Nowhere, now: Now) {
+/// Does what the journal wants of the disk.
+pub(crate) fn write(log: &mut Log, disk: &mut Nowhere, now: Now) {
     for lane in [Lane::Side, Lane::Flush, Lane::Side] {
         while let Some((id, op)) = log.next_io(lane, now) {
             let result = disk.run(op);

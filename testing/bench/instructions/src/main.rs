@@ -5,6 +5,7 @@
 //! by N leaves out what is done once. Without valgrind a person is told so and CI fails. Must not do: measure time.
 
 mod baseline;
+mod broker;
 mod codec;
 mod journal;
 mod queue;
@@ -36,6 +37,16 @@ const WORKS: &[Work] = &[
     Work { name: "link", what: "a 1 KiB message over a link: transfer, disposition, both engines", run: codec::link },
     Work { name: "queue", what: "enqueue, durable, dispatch, acknowledge", run: queue::flow },
     Work { name: "journal", what: "append of a 1 KiB message and of its acknowledgement", run: journal::append },
+    Work {
+        name: "broker",
+        what: "a shard over the journal: one message in, one out and acknowledged",
+        run: broker::plain,
+    },
+    Work {
+        name: "txn",
+        what: "the same in local transactions of 100 messages in and 100 out",
+        run: broker::transactions,
+    },
 ];
 
 fn main() -> ExitCode {
