@@ -90,13 +90,19 @@ fn not_an_outcome(code: u64) -> DecodeError {
     DecodeError::Value { what: "outcome", fault: Fault::UnknownDescriptor { expected: "an outcome", code: Some(code) } }
 }
 
+const ACCEPTED: [u8; 4] = [DESCRIBED, ULONG8, Accepted::CODE as u8, LIST0];
+const TRANSACTIONAL: u8 = TransactionalState::CODE as u8;
+
+/// The longest id of a transaction.
+///
+//= amqp10 4.5.8
+const TXN_ID_MAX: usize = 32;
+
 /// A transactional state in the shortest form there is, without an outcome or with `accepted`: with work in transactions there are two of
 /// them for each message. None: it is something else, or written otherwise; nothing was read.
 #[inline]
 fn short_transactional<'a>(cursor: &mut Cursor<'a>) -> Option<TransactionalState<'a>> {
-    const ACCEPTED: [u8; 4] = [DESCRIBED, ULONG8, Accepted::CODE as u8, LIST0];
-    const CODE: u8 = TransactionalState::CODE as u8;
-    let (&[DESCRIBED, ULONG8, CODE, LIST8, size, count, BINARY8, length], behind) =
+    let (&[DESCRIBED, ULONG8, TRANSACTIONAL, LIST8, size, count, BINARY8, length], behind) =
         cursor.rest().split_first_chunk()?
     else {
         return None;
@@ -110,6 +116,28 @@ fn short_transactional<'a>(cursor: &mut Cursor<'a>) -> Option<TransactionalState
     };
     *cursor = Cursor::new(&behind[more..]);
     Some(TransactionalState { txn_id, outcome })
+}
+
+/// The id of a state that is written in this form, and whether it has an outcome.
+#[inline]
+fn as_short_transactional<'a>(state: &DeliveryState<'a>) -> Option<(&'a [u8], bool)> {
+    let DeliveryState::Transactional(TransactionalState { txn_id, outcome }) = *state else { return None };
+    let accepted = match outcome {
+        None => false,
+        Some(Outcome::Accepted) => true,
+        Some(_) => return None,
+    };
+    (txn_id.len() <= TXN_ID_MAX).then_some((txn_id, accepted))
+}
+
+#[inline]
+fn put_short_transactional(out: &mut Vec<u8>, txn_id: &[u8], accepted: bool) {
+    let (count, outcome): (u8, &[u8]) = if accepted { (2, &ACCEPTED) } else { (1, &[]) };
+    let length = txn_id.len() as u8;
+    let size = 3 + length + outcome.len() as u8;
+    out.extend_from_slice(&[DESCRIBED, ULONG8, TRANSACTIONAL, LIST8, size, count, BINARY8, length]);
+    out.extend_from_slice(txn_id);
+    out.extend_from_slice(outcome);
 }
 
 /// The state of a delivery at one end of its link.
@@ -177,8 +205,25 @@ impl<'a> DeliveryState<'a> {
         Self::read(&mut Cursor::new(value.as_bytes()), Bounds::parsed(limits))
     }
 
+    /// The most bytes that a state takes which [`Self::is_short`].
+    pub(crate) const SHORT_BYTES: usize = 48;
+
+    /// Whether it takes few bytes for sure: it has nothing of any length in it.
+    #[inline]
+    pub(crate) fn is_short(&self) -> bool {
+        matches!(self, Self::Accepted | Self::Released | Self::Received(_)) || as_short_transactional(self).is_some()
+    }
+
     /// Appends it to `out`.
+    #[inline]
     pub fn encode(&self, out: &mut Vec<u8>) {
+        match as_short_transactional(self) {
+            Some((txn_id, accepted)) => put_short_transactional(out, txn_id, accepted),
+            None => self.encode_any(out),
+        }
+    }
+
+    fn encode_any(&self, out: &mut Vec<u8>) {
         match self {
             Self::Received(v) => v.encode(out),
             Self::Accepted => Accepted.encode(out),
@@ -325,11 +370,34 @@ mod tests {
         }
 
         #[test]
-        fn the_short_form_is_what_is_written(txn_id in prop::collection::vec(any::<u8>(), 0..=32), says in any::<bool>()) {
-            let wanted = TransactionalState { txn_id: &txn_id, outcome: says.then_some(Outcome::Accepted) };
-            let mut bytes = Vec::new();
-            DeliveryState::Transactional(wanted).encode(&mut bytes);
-            prop_assert_eq!(short_transactional(&mut Cursor::new(&bytes)), Some(wanted));
+        fn the_short_form_is_what_is_written(
+            txn_id in prop::collection::vec(any::<u8>(), 0..60),
+            outcome in prop::sample::select(vec![None, Some(Outcome::Accepted), Some(Outcome::Released)]),
+            before in prop::collection::vec(any::<u8>(), 0..4),
+        ) {
+            let wanted = TransactionalState { txn_id: &txn_id, outcome };
+            let state = DeliveryState::Transactional(wanted);
+            let (mut bytes, mut any) = (before.clone(), before.clone());
+            state.encode(&mut bytes);
+            state.encode_any(&mut any);
+            prop_assert_eq!(&bytes, &any);
+            let short = outcome != Some(Outcome::Released) && txn_id.len() <= TXN_ID_MAX;
+            prop_assert_eq!(state.is_short(), short);
+            if short {
+                prop_assert!(bytes.len() - before.len() <= DeliveryState::SHORT_BYTES);
+                prop_assert_eq!(short_transactional(&mut Cursor::new(&bytes[before.len()..])), Some(wanted));
+            }
         }
+    }
+
+    #[test]
+    fn states_without_anything_of_any_length_are_short() {
+        let received = Received { section_number: u32::MAX, section_offset: u64::MAX };
+        for state in [DeliveryState::Accepted, DeliveryState::Released, DeliveryState::Received(received)] {
+            let mut bytes = Vec::new();
+            state.encode(&mut bytes);
+            assert!(state.is_short() && bytes.len() <= DeliveryState::SHORT_BYTES, "{state:?}");
+        }
+        assert!(!DeliveryState::Rejected(Rejected { error: None }).is_short());
     }
 }

@@ -8,7 +8,8 @@ use super::event::{
 };
 use super::{LinkId, SessionId};
 use crate::codec::{
-    Close, Detach, Disposition, End, Role, SaslChallenge, SaslInit, SaslOutcome, SaslResponse, Transfer,
+    Close, DeliveryState, Detach, Disposition, End, Role, SaslChallenge, SaslInit, SaslOutcome, SaslResponse,
+    TransactionalState, Transfer,
 };
 use crate::limits::Limits;
 
@@ -133,9 +134,32 @@ pub(crate) struct TransferKind {
     pub(crate) resume: bool,
     pub(crate) batchable: bool,
     pub(crate) settle_first: bool,
-    /// Whether there is a state, to be decoded a second time: rare.
-    pub(crate) state: bool,
+    pub(crate) state: TransferState,
     pub(crate) payload: Part,
+}
+
+/// What a transfer says of the delivery's state.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TransferState {
+    None,
+    /// It is in the transaction of this id, and no more is said: as with each message of one.
+    InTransaction(Part),
+    /// Something else, to be decoded a second time: rare.
+    Other,
+}
+
+impl TransferState {
+    /// Of a transfer in `frame`.
+    #[inline]
+    pub(crate) fn of(transfer: &Transfer<'_>, frame: &[u8]) -> Self {
+        match &transfer.state {
+            None => Self::None,
+            Some(DeliveryState::Transactional(TransactionalState { txn_id, outcome: None })) => {
+                Self::InTransaction(Part::of(frame, txn_id))
+            }
+            Some(_) => Self::Other,
+        }
+    }
 }
 
 impl Emit {
@@ -225,7 +249,14 @@ impl Emit {
                 resume: t.resume,
                 batchable: t.batchable,
                 settle_first: t.settle_first,
-                state: if t.state { again!(Transfer, body).state } else { None },
+                state: match t.state {
+                    TransferState::None => None,
+                    TransferState::InTransaction(id) => {
+                        let state = TransactionalState { txn_id: id.get(frame), outcome: None };
+                        Some(DeliveryState::Transactional(state))
+                    }
+                    TransferState::Other => again!(Transfer, body).state,
+                },
                 payload: t.payload.get(frame),
             }),
             Kind::Disposition { session, ours, count } => {

@@ -118,7 +118,7 @@ impl Connection {
             return Err(Misuse::BadTag);
         }
         if let Some(state) = params.state
-            && !matches!(state, DeliveryState::Accepted | DeliveryState::Released | DeliveryState::Received(_))
+            && !state.is_short()
         {
             let mut encoded = Vec::new();
             state.encode(&mut encoded);
@@ -151,9 +151,13 @@ impl Connection {
         if !self.sendable(link) {
             return Err(Misuse::NotSendable);
         }
-        // A state is bounded by the peer's smallest frame, not by the constant.
-        let overhead = if params.state.is_some() { self.peer_frame as usize } else { FIRST_OVERHEAD };
-        let single = pieces.left + FIRST_OVERHEAD <= self.peer_frame as usize && params.state.is_none();
+        let overhead = match params.state {
+            None => FIRST_OVERHEAD,
+            Some(state) if state.is_short() => FIRST_OVERHEAD + DeliveryState::SHORT_BYTES,
+            // Bounded by the peer's smallest frame, not by a constant.
+            Some(_) => self.peer_frame as usize,
+        };
+        let single = pieces.left + overhead <= self.peer_frame as usize;
         if !single && self.frames(pieces.left, overhead) > session.peer_window as usize {
             return Err(Misuse::NotSendable);
         }

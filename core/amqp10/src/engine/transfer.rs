@@ -6,7 +6,7 @@ use alloc::format;
 
 use super::LinkId;
 use super::connection::Connection;
-use super::emit::{Emit, Kind, Part, TransferKind};
+use super::emit::{Emit, Kind, Part, TransferKind, TransferState};
 use super::event::Fault;
 use super::link::{LinkState, shown};
 use super::serial::Serial;
@@ -163,7 +163,7 @@ impl Connection {
             resume: transfer.resume,
             batchable: transfer.batchable,
             settle_first: delivery.settle_first,
-            state: transfer.state.is_some(),
+            state: TransferState::of(transfer, frame),
             //= amqp10 2.7.5 (aborted beats more and payload)
             payload: if transfer.aborted { Part::default() } else { Part::of(frame, payload) },
         };
