@@ -422,6 +422,9 @@ impl Queues {
     }
 
     fn run_effects_for(&mut self, slot: u32, mut reply: Option<(DeliveryKey, (LinkRef, u32))>) {
+        if self.effects.is_empty() {
+            return;
+        }
         let mut effects = std::mem::take(&mut self.effects);
         let mut overlay = None;
         for effect in effects.drain(..) {

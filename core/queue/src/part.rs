@@ -141,9 +141,21 @@ impl Part {
         (self.closed, self.prepared, self.persistent) = (true, true, true);
     }
 
+    /// Whether something may follow from the operation that has come: enough is there to go ahead, or somebody waits for the last one.
+    /// `short`: memory is.
+    #[inline]
+    pub(crate) fn is_due(&self, short: bool) -> bool {
+        self.goes_ahead(short) || self.question.is_some()
+    }
+
+    #[inline]
+    fn goes_ahead(&self, short: bool) -> bool {
+        self.weight >= if short { AHEAD_SHORT_BYTES } else { AHEAD_BYTES }
+    }
+
     /// What goes ahead, if that is enough by now.
     pub(crate) fn take_ahead(&mut self, txn: TxnId, queue: QueueId, short: bool) -> Option<Box<TxOps>> {
-        if self.weight < if short { AHEAD_SHORT_BYTES } else { AHEAD_BYTES } {
+        if !self.goes_ahead(short) {
             return None;
         }
         let ops = core::mem::take(&mut self.ops);

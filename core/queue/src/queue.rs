@@ -239,7 +239,7 @@ impl Queue {
 
     /// The lowest ticket whose durability this queue waits for.
     pub fn awaits(&self) -> Option<Ticket> {
-        let levels = self.levels.iter().flatten().filter_map(|l| l.staged.front().map(|(ticket, _)| *ticket));
+        let levels = self.used_levels().filter_map(|l| l.staged.front().map(|(ticket, _)| *ticket));
         let reserving = self.reserving.map(|(ticket, _)| ticket);
         let others = [reserving, self.held.front().map(|h| h.0), self.marks.awaits(), self.transactions.awaits()];
         levels.chain(others.into_iter().flatten()).min()
@@ -325,6 +325,17 @@ impl Queue {
     /// The lowest number that waits for a flush.
     pub(crate) fn first_staged(&self) -> Option<Sequence> {
         self.levels.iter().flatten().filter_map(|l| l.staged.front()).map(|(_, sequence)| *sequence).min()
+    }
+
+    /// The levels that there are, from the lowest.
+    #[inline]
+    fn used_levels(&self) -> impl Iterator<Item = &Level> {
+        let mut left = self.used;
+        core::iter::from_fn(move || {
+            let level = left.trailing_zeros() as usize;
+            left &= left.wrapping_sub(1);
+            self.levels.get(level)?.as_deref()
+        })
     }
 
     pub(crate) fn level_mut(&mut self, level: u8) -> &mut Level {

@@ -11,6 +11,7 @@ use crate::list::Place;
 use crate::part::{Part, Question};
 use crate::queue::Queue;
 use alloc::boxed::Box;
+use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use packhorse_model::{Content, Head, Identity, Numbered, Planted, Purpose, Resolution, Sequence, TxnId, planted};
@@ -60,12 +61,17 @@ impl Transactions {
     }
 
     /// The part for an operation that has come; `None`: it is to be dropped.
+    #[inline]
     fn open(&mut self, txn: TxnId) -> Option<&mut Part> {
-        if self.dead.contains_key(&txn) || self.is_closed(txn) {
-            self.owe(txn, -1);
-            return None;
-        }
-        let part = self.parts.entry(txn).or_default();
+        let part = match self.parts.entry(txn) {
+            // One that is open is not among the dead.
+            Entry::Occupied(part) if !part.get().closed => part.into_mut(),
+            Entry::Vacant(place) if !self.dead.contains_key(&txn) => place.insert(Part::default()),
+            _ => {
+                owe(&mut self.dead, txn, -1);
+                return None;
+            }
+        };
         part.came += 1;
         Some(part)
     }
@@ -77,11 +83,7 @@ impl Transactions {
 
     /// So many more are to be dropped when they come.
     fn owe(&mut self, txn: TxnId, operations: i64) {
-        let owed = self.dead.entry(txn).or_default();
-        *owed += operations;
-        if *owed == 0 {
-            self.dead.remove(&txn);
-        }
+        owe(&mut self.dead, txn, operations);
     }
 
     /// A part's answer waits for this ticket, if not for a later one.
@@ -97,7 +99,6 @@ impl Transactions {
 }
 
 impl Queue {
-    #[cold]
     pub(crate) fn stage_enqueue(
         &mut self,
         txn: TxnId,
@@ -114,16 +115,18 @@ impl Queue {
             return false;
         };
         part.add(head, content);
+        let due = part.is_due(turn.short);
+        self.counts.born(State::birth(true), content.length());
         if let Some(identity) = identity {
             let identity = self.claim(*identity, txn, turn);
             part_of(&mut self.transactions, txn).identify(identity, head.persistent());
         }
-        self.counts.born(State::birth(true), content.length());
-        self.has_come(txn, turn, out);
+        if due || identity.is_some() {
+            self.has_come(txn, turn, out);
+        }
         true
     }
 
-    #[cold]
     pub(crate) fn stage_acknowledge(
         &mut self,
         txn: TxnId,
@@ -135,17 +138,22 @@ impl Queue {
             return false;
         }
         let place = self.delivery(key);
-        if let Some(place) = place {
+        let removed = place.map(|place| {
             self.let_go(key.level, place);
             self.must(key.level, place, Event::Remove, turn);
             let packed = self.list(key.level).slot(place).packed;
             let history = self.histories.get(packed.history);
             let raised = (history.deliveries.saturating_add(1), history.attempts.saturating_add(1));
-            let part = self.transactions.parts.get_mut(&txn).expect("it was opened");
-            part.remove(key.level, key.sequence, packed.persistent().then_some(raised));
+            packed.persistent().then_some(raised)
+        });
+        let part = self.transactions.parts.get_mut(&txn).expect("it was opened");
+        if let Some(survives) = removed {
+            part.remove(key.level, key.sequence, survives);
         }
-        self.has_come(txn, turn, out);
-        place.is_some()
+        if part.is_due(turn.short) {
+            self.has_come(txn, turn, out);
+        }
+        removed.is_some()
     }
 
     #[cold]
@@ -175,7 +183,8 @@ impl Queue {
         self.has_come(txn, turn, out);
     }
 
-    /// An operation has come: perhaps some go ahead, perhaps it was the last.
+    /// An operation has come, and the part is due: perhaps some go ahead, perhaps it was the last.
+    #[cold]
     fn has_come(&mut self, txn: TxnId, turn: &mut Turn<'_>, out: &mut Vec<Effect>) {
         let part = self.transactions.parts.get_mut(&txn).expect("it was opened");
         if let Some(ahead) = part.take_ahead(txn, self.id, turn.short) {
@@ -429,6 +438,15 @@ impl Queue {
             return Err("the numbers drawn for parts are not those that they have");
         }
         Ok(staged)
+    }
+}
+
+#[cold]
+fn owe(dead: &mut BTreeMap<TxnId, i64>, txn: TxnId, operations: i64) {
+    let owed = dead.entry(txn).or_default();
+    *owed += operations;
+    if *owed == 0 {
+        dead.remove(&txn);
     }
 }
 

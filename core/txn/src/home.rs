@@ -271,7 +271,10 @@ impl<P> Home<P> {
         if !may || wanted > self.config.staged_bytes_max {
             return false;
         }
-        *txn.parts.entry(work.queue).or_default() += work.part;
+        match txn.parts.get_mut(&work.queue) {
+            Some(part) => *part += work.part,
+            None => drop(txn.parts.insert(work.queue, work.part)),
+        }
         txn.staged_bytes = wanted;
         true
     }

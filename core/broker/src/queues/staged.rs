@@ -55,6 +55,11 @@ impl Staged {
         self.of(queue).any(|(_, part)| part.stage == Stage::HandedOver)
     }
 
+    /// A transaction's part in a queue, which begins if there is none.
+    fn part(&mut self, queue: QueueId, txn: TxnId) -> &mut Part {
+        self.parts.entry((queue, txn)).or_default()
+    }
+
     /// Takes out a part that is over; its bodies are not pinned any more.
     fn take(&mut self, queue: QueueId, txn: TxnId, ring: &mut Ring) -> Option<Part> {
         let part = self.parts.remove(&(queue, txn))?;
@@ -93,7 +98,7 @@ impl Queues {
             self.refuse_staged(slot, txn, &payload, Cause::Memory);
             return;
         }
-        let pieces = &mut self.staged.parts.entry((id, txn)).or_default().pieces;
+        let pieces = &mut self.staged.part(id, txn).pieces;
         let before = pieces.bytes();
         let content = pieces.add(head.level(), Kind::of(&head), payload);
         self.ring.pin(pieces.bytes() - before);
@@ -136,7 +141,7 @@ impl Queues {
     pub(crate) fn on_gather(&mut self, txn: TxnId, id: QueueId, operations: u64, purpose: Purpose) {
         match self.slot(id) {
             Some(slot) => {
-                self.staged.parts.entry((id, txn)).or_default().stage = Stage::Asked;
+                self.staged.part(id, txn).stage = Stage::Asked;
                 self.tell(slot, queue::Input::Gather { txn, operations, purpose });
             }
             None => self.tell_home(Input::Gathered { txn, queue: id, answer: Gathered::Gone }),
@@ -147,7 +152,7 @@ impl Queues {
     pub(super) fn gathered(&mut self, slot: u32, gathered: queue::Gathered) {
         let id = self.held[slot as usize].id;
         let queue::Gathered { txn, mut part, persistent, volatile } = gathered;
-        let kept = self.staged.parts.entry((id, txn)).or_default();
+        let kept = self.staged.part(id, txn);
         kept.stage = Stage::HandedOver;
         kept.first = part.numbers.map(|numbers| numbers.first).or(kept.first);
         part.pieces = kept.pieces.share(&mut part.ops);
@@ -205,7 +210,7 @@ impl Queues {
     /// An operation of a branch in doubt from before this start.
     pub(crate) fn recovered_op(&mut self, op: Box<packhorse_store::RecoveredOp>) {
         let Some(slot) = self.slot(op.queue) else { return };
-        self.staged.parts.entry((op.queue, op.txn)).or_default().stage = Stage::Prepared;
+        self.staged.part(op.queue, op.txn).stage = Stage::Prepared;
         self.tell(slot, queue::Input::RecoveredOp(op));
     }
 

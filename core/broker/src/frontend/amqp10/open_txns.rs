@@ -122,11 +122,6 @@ impl OpenTxns {
         self.open.get_mut(&epoch)
     }
 
-    /// The id on the wire of what is worked in.
-    pub(super) fn wire(&self, epoch: u64) -> Option<WireId> {
-        self.open.get(&epoch).map(|open| wire_id(open.txn, epoch))
-    }
-
     /// A delivery goes out for credit of this transaction; the id to say so. None: it takes no work any more.
     pub(super) fn acquired(
         &mut self,
@@ -210,7 +205,8 @@ impl OpenTxns {
     }
 }
 
-fn wire_id(txn: TxnId, epoch: u64) -> WireId {
+/// The id on the wire of a transaction that was told of with this epoch.
+pub(super) fn wire_id(txn: TxnId, epoch: u64) -> WireId {
     let mut id = [0; TxnId::BYTES + 8];
     id[..TxnId::BYTES].copy_from_slice(&txn.to_bytes());
     id[TxnId::BYTES..].copy_from_slice(&epoch.to_be_bytes());

@@ -11,7 +11,7 @@
 use super::connection::{Connection, index, token};
 use super::coordinator::unknown_id;
 use super::link::{InTxn, Kind, Partial, PartialBody, Producer};
-use super::open_txns::{Held, What};
+use super::open_txns::{Held, What, WireId, wire_id};
 use super::render::{self, Refused};
 use super::verdicts::no_work;
 use crate::io::Level;
@@ -87,10 +87,12 @@ impl Connection {
     ) {
         let Some(Kind::Producer(producer)) = self.link(token).map(|link| &link.kind) else { return };
         let queue = producer.queue;
+        let mut id = WireId::default();
         let staged = match self.txns.working(epoch) {
             Some(open) => {
                 open.worked = true;
                 let (txn, control) = (open.txn, open.control);
+                id = wire_id(txn, epoch);
                 let control = self.control(control);
                 let identity = identity.map(Box::new);
                 queues.stage_enqueue(queue, txn, control, head, payload, identity).map_err(|why| no_work(&why))
@@ -103,7 +105,6 @@ impl Connection {
         match staged {
             Ok(()) if settled => {}
             Ok(()) => {
-                let id = self.txns.wire(epoch).unwrap_or_default();
                 let state = TransactionalState { txn_id: &id, outcome: Some(Outcome::Accepted) };
                 self.settle(token, delivery, &DeliveryState::Transactional(state));
             }
