@@ -52,8 +52,8 @@ pub(crate) enum Request {
     NoRoom { from: LinkRef },
     /// A message that a transaction adds; its home knows of it.
     StageEnqueue { txn: TxnId, head: Head, payload: Payload<'static>, identity: Option<Box<Identity>> },
-    /// A delivery that a transaction acknowledges; its home knows of it.
-    StageAcknowledge { txn: TxnId, key: DeliveryKey },
+    /// A delivery ends in a transaction; its home knows of it.
+    StageSettle { txn: TxnId, key: DeliveryKey, outcome: Outcome },
     /// The consumer goes.
     Unsubscribe { consumer: ConsumerId, lost: bool },
 }

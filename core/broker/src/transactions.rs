@@ -17,7 +17,7 @@ use crate::io::Level;
 use crate::mail::{Body, Payload, Request, TxnAnswer};
 use crate::queues::Queues;
 use operators::Operators;
-use packhorse_model::{BrokerId, ClientSession, ConnectionId, Head, Identity, QueueId, ShardId, Token, TxnId};
+use packhorse_model::{BrokerId, ClientSession, ConnectionId, Head, Identity, Outcome, QueueId, ShardId, Token, TxnId};
 use packhorse_queue::DeliveryKey;
 use packhorse_store::{Ticket, TxnPart};
 use packhorse_txn::{
@@ -136,17 +136,18 @@ impl Queues {
         Ok(())
     }
 
-    /// Acknowledges a delivery in a transaction. Answered as [`Queues::stage_enqueue`] is; what is refused at once stays acquired.
-    pub(crate) fn stage_acknowledge(
+    /// A delivery ends in a transaction. Answered as [`Queues::stage_enqueue`] is; what is refused at once stays acquired.
+    pub(crate) fn stage_settle(
         &mut self,
         id: QueueId,
         txn: TxnId,
         control: Control,
         key: DeliveryKey,
+        outcome: Outcome,
     ) -> Result<(), NoWork> {
         let part = Part { removes: 1, ..Part::default() };
         self.work(Work { txn, control, queue: id, part, sent: false })?;
-        self.request(id, Request::StageAcknowledge { txn, key });
+        self.request(id, Request::StageSettle { txn, key, outcome });
         Ok(())
     }
 

@@ -87,15 +87,17 @@ pub(crate) fn fields(out: &mut impl Encoder, event: &Event<'_>) {
             out.flag_if(Key::Confirmed, confirmed);
             put_tx(out, tx);
         }
-        Event::Release { message, consumer } | Event::Reject { message, consumer } => {
+        Event::Release { message, consumer, tx } | Event::Reject { message, consumer, tx } => {
             put_message(out, message);
             out.number(Key::Consumer, u64::from(consumer));
+            put_tx(out, tx);
         }
-        Event::Modified { message, consumer, delivery_failed, undeliverable_here } => {
+        Event::Modified { message, consumer, delivery_failed, undeliverable_here, tx } => {
             put_message(out, message);
             out.number(Key::Consumer, u64::from(consumer));
             out.flag_if(Key::DeliveryFailed, delivery_failed);
             out.flag_if(Key::UndeliverableHere, undeliverable_here);
+            put_tx(out, tx);
         }
         Event::Detach { consumer, orderly, confirmed } => {
             out.number(Key::Consumer, u64::from(consumer));

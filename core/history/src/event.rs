@@ -191,6 +191,8 @@ pub enum Event<'a> {
         message: MessageId,
         /// On which link.
         consumer: u32,
+        /// The transaction at whose commit that happens.
+        tx: Option<u64>,
     },
     /// Act: rejected; it goes to the dead-letter queue.
     Reject {
@@ -198,6 +200,8 @@ pub enum Event<'a> {
         message: MessageId,
         /// On which link.
         consumer: u32,
+        /// The transaction at whose commit that happens.
+        tx: Option<u64>,
     },
     /// Act: given back modified.
     Modified {
@@ -209,6 +213,8 @@ pub enum Event<'a> {
         delivery_failed: bool,
         /// Never again to this link.
         undeliverable_here: bool,
+        /// The transaction at whose commit that happens.
+        tx: Option<u64>,
     },
     /// The link ends. `orderly`, an act: the client closes it, and what is not settled goes back as unseen. Otherwise an observation:
     /// the connection is gone.

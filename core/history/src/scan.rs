@@ -181,13 +181,22 @@ fn event<'l>(kind: &str, take: &mut Taker<'_, 'l>) -> Result<Event<'l>, String> 
             confirmed: take.optional_flag("confirmed")?,
             tx: take.optional_number("tx")?,
         },
-        "release" => Event::Release { message: take.message()?, consumer: take.small("consumer")? },
-        "reject" => Event::Reject { message: take.message()?, consumer: take.small("consumer")? },
+        "release" => Event::Release {
+            message: take.message()?,
+            consumer: take.small("consumer")?,
+            tx: take.optional_number("tx")?,
+        },
+        "reject" => Event::Reject {
+            message: take.message()?,
+            consumer: take.small("consumer")?,
+            tx: take.optional_number("tx")?,
+        },
         "modified" => Event::Modified {
             message: take.message()?,
             consumer: take.small("consumer")?,
             delivery_failed: take.optional_flag("delivery_failed")?,
             undeliverable_here: take.optional_flag("undeliverable_here")?,
+            tx: take.optional_number("tx")?,
         },
         "detach" => Event::Detach {
             consumer: take.small("consumer")?,

@@ -13,7 +13,7 @@ use crate::record::transactions::{Transactional, Work};
 use crate::record::{End, Record, Records, Where};
 use crate::transactions::{Refused, Transactions};
 use packhorse_model::{EntryKey, Head, LargeId, Overlay, QueueId, QueueName, Sequence};
-use packhorse_store::{Recovered, RecoveredEntry, Remember};
+use packhorse_store::{Recovered, RecoveredEntry, Redelivery, Remember};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug)]
@@ -85,11 +85,22 @@ impl Queue {
         let held = &self.held;
         self.entries.change(0, Sequence::MAX, |entry| {
             while marks.next_if(|mark| mark.1 < entry.sequence).is_some() {}
-            if !held.is_empty() && held.contains(&entry.sequence) {
+            // Nobody is given what leaves.
+            let leaves = entry.overlay.as_ref().is_some_and(|overlay| overlay.leaves());
+            if leaves || !held.is_empty() && held.contains(&entry.sequence) {
                 return;
             }
             entry.survive(marks.peek().is_some_and(|mark| mark.0 <= entry.sequence), end);
         });
+    }
+
+    /// An entry has come back from a delivery.
+    fn redeliver(&mut self, sequence: Sequence, back: Redelivery) {
+        let Some(entry) = self.entries.get_mut(sequence) else { return };
+        (entry.deliveries, entry.attempts, entry.suspect) = (back.deliveries, back.attempts, None);
+        if back.overlay.is_some() {
+            entry.overlay = back.overlay;
+        }
     }
 
     /// Puts in an entry that the checkpoint lists; false: it lists no such one.
@@ -275,14 +286,8 @@ impl Fold {
                 }
             }
             Record::Redeliver { entry, deliveries, attempts, overlay } => {
-                let found = self.queues.get_mut(&entry.queue).and_then(|q| q.entries.get_mut(entry.sequence));
-                if let Some(entry) = found {
-                    entry.deliveries = deliveries;
-                    entry.attempts = attempts;
-                    entry.suspect = None;
-                    if overlay.is_some() {
-                        entry.overlay = overlay;
-                    }
+                if let Some(queue) = self.queues.get_mut(&entry.queue) {
+                    queue.redeliver(entry.sequence, Redelivery { deliveries, attempts, overlay });
                 }
             }
             Record::Relocate { from, to, head, deliveries, attempts, overlay } => {

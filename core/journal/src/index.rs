@@ -15,7 +15,7 @@ use behind::Behind;
 use packhorse_model::{
     EntryKey, Head, LargeId, Map, Overlay, Planted, QueueId, QueueName, QueueSettings, Seed, Sequence, planted,
 };
-use packhorse_store::{BLAME_MS, Blame, Load, PASSED};
+use packhorse_store::{BLAME_MS, Blame, Load, PASSED, Redelivery};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 
@@ -318,14 +318,8 @@ impl Index {
                 }
                 Record::Redeliver { entry, deliveries, attempts, overlay } => {
                     self.before(entry.queue, one(entry.sequence), unlinks)?;
-                    if let Some(queue) = self.queues.get_mut(&entry.queue)
-                        && queue.find(entry.sequence).is_some()
-                    {
-                        let note = queue.notes.entry(entry.sequence).or_default();
-                        (note.deliveries, note.attempts, note.suspect) = (deliveries, attempts, None);
-                        if overlay.is_some() {
-                            note.overlay = overlay;
-                        }
+                    if let Some(queue) = self.queues.get_mut(&entry.queue) {
+                        queue.redeliver(entry.sequence, Redelivery { deliveries, attempts, overlay });
                     }
                 }
                 Record::Relocate { from, to, head, deliveries, attempts, overlay } => {

@@ -341,11 +341,14 @@ pub(crate) fn put_settings(out: &mut Vec<u8>, settings: &QueueSettings) {
     }
 }
 
+/// A bit of a dead letter's reason.
+const LEAVING: u8 = 0x80;
+
 pub(crate) fn put_overlay(out: &mut Vec<u8>, overlay: &Overlay) {
     put_bytes(out, &overlay.annotations);
     match &overlay.dead_letter {
         Some(letter) => {
-            out.push(letter.reason as u8);
+            out.push(letter.reason as u8 | if letter.leaving { LEAVING } else { 0 });
             put_bytes(out, letter.detail.as_bytes());
             put_bytes(out, letter.address.as_str().as_bytes());
             put_u64(out, letter.sequence);
@@ -621,7 +624,7 @@ pub(crate) fn overlay(r: &mut Reader<'_>) -> Result<Overlay, Malformed> {
     let dead_letter = match r.u8()? {
         0 => None,
         reason => Some(Box::new(DeadLetter {
-            reason: match reason {
+            reason: match reason & !LEAVING {
                 1 => Reason::Rejected,
                 2 => Reason::DeliveryLimit,
                 3 => Reason::BrokerCrash,
@@ -632,6 +635,7 @@ pub(crate) fn overlay(r: &mut Reader<'_>) -> Result<Overlay, Malformed> {
             address: name(r.text()?)?,
             sequence: r.u64()?,
             deliveries: r.u32()?,
+            leaving: reason & LEAVING != 0,
         })),
     };
     Ok(Overlay { annotations, dead_letter })
@@ -664,6 +668,7 @@ mod tests {
                 address: QueueName::new("orders").unwrap(),
                 sequence: 77,
                 deliveries: 11,
+                leaving: true,
             })),
         })
     }

@@ -46,7 +46,9 @@ impl Work<Where> {
     pub(crate) fn at(self, batch: Place) -> Result<Kept, Malformed> {
         Ok(match self {
             Work::Add { index, head, content } => Work::Add { index, head, content: content.at(batch)? },
-            Work::Remove { sequence, deliveries, attempts } => Work::Remove { sequence, deliveries, attempts },
+            Work::Remove { sequence, deliveries, attempts, redelivery } => {
+                Work::Remove { sequence, deliveries, attempts, redelivery }
+            }
             Work::Number { producer, number, floor } => Work::Number { producer, number, floor },
             Work::DuplicateId(id) => Work::DuplicateId(id),
         })
@@ -77,12 +79,23 @@ pub(crate) struct Part {
     pub(crate) lists: Vec<Arc<Vec<Kept>>>,
     /// Some are numbers of producers, or duplicate ids.
     pub(crate) numbered: bool,
+    /// The first and the last entry that a commit brings back.
+    pub(crate) returned: Option<(Sequence, Sequence)>,
 }
 
 impl Part {
     pub(crate) fn push(&mut self, works: Vec<Kept>) {
         if !works.is_empty() {
-            self.numbered |= works.iter().any(|work| !work.counts());
+            for work in &works {
+                match work {
+                    Work::Number { .. } | Work::DuplicateId(_) => self.numbered = true,
+                    Work::Remove { sequence, redelivery: Some(_), .. } => {
+                        let (first, last) = self.returned.unwrap_or((*sequence, *sequence));
+                        self.returned = Some((first.min(*sequence), last.max(*sequence)));
+                    }
+                    Work::Add { .. } | Work::Remove { .. } => {}
+                }
+            }
             self.lists.push(Arc::new(works));
         }
     }

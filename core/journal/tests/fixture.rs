@@ -11,8 +11,9 @@ use packhorse_model::{
 use packhorse_store::{
     Ahead, Batch, Blame, Commit, Decide, Event, Figures, Heuristic, HeuristicOutcome, LargeOp, Load, LoadLarge,
     LostPart, Numbers, Op, Prepare, RESERVE, Recovered, RecoveredBranch, RecoveredEntry, RecoveredOp,
-    RecoveredProducer, RecoveredSession, RecoveredWork, Store, Stored, TxOps, TxnOp, TxnPart,
+    RecoveredProducer, RecoveredSession, RecoveredWork, Redelivery, Store, Stored, TxOps, TxnOp, TxnPart,
 };
+use std::sync::Arc;
 
 /// What this version makes of [`history`].
 const FILES: [(FileName, &[u8]); 5] = [
@@ -122,6 +123,7 @@ fn overlay() -> Box<Overlay> {
         address: QueueName::new("orders").unwrap(),
         sequence: 1,
         deliveries: 4,
+        leaving: false,
     }));
     Box::new(Overlay { annotations: Bytes::from_static(b"\xc1\x01\x00"), dead_letter })
 }
@@ -169,6 +171,18 @@ fn number(number: u64) -> TxnOp {
     TxnOp::Number { producer: PRODUCER, number, floor: 6 }
 }
 
+/// What was released in a transaction, since version 5.
+fn released() -> Option<Arc<Redelivery>> {
+    Some(Arc::new(Redelivery { deliveries: 1, attempts: 0, overlay: None }))
+}
+
+/// What was rejected in one that is committed, since version 5: a dead letter that has not left.
+fn leaving() -> Box<Overlay> {
+    let mut overlay = overlay();
+    overlay.dead_letter.iter_mut().for_each(|letter| letter.leaving = true);
+    overlay
+}
+
 fn ahead(batch: &mut Batch, number: u64) {
     let ops = vec![add(batch, 0, "ahead 0"), add(batch, 1, "ahead 1")];
     batch.push(Op::TxOps(Box::new(TxOps { txn: txn(number), queue: C, record: 0, ops })));
@@ -199,7 +213,7 @@ fn transactions(batch: &mut Batch) {
     let parts = vec![(C, whole)];
     batch.push(Op::Commit(Box::new(Commit { txn: txn(1), parts, token, xid: None, at_ms: 5 })));
     // One that stays in doubt, one that is committed, one that an operator decides, one of which he rolls a part back.
-    let held = TxnOp::Acknowledge { sequence: 0, deliveries: 2, attempts: 1 };
+    let held = TxnOp::Acknowledge { sequence: 0, deliveries: 2, attempts: 1, redelivery: released() };
     let ops = vec![add(batch, 0, "in doubt"), number(8), TxnOp::DuplicateId(duplicate("in doubt")), held];
     prepare(batch, 2, vec![(C, part(ops))]);
     for number in [3, 4] {
@@ -217,6 +231,9 @@ fn transactions(batch: &mut Batch) {
     batch.push(Op::Forget { xid: xid(6) });
     ahead(batch, 8);
     batch.push(Op::TxDrop { txn: txn(8), queue: C });
+    let redelivery = Some(Arc::new(Redelivery { deliveries: 6, attempts: 5, overlay: Some(leaving()) }));
+    let parts = vec![(B, part(vec![TxnOp::Acknowledge { sequence: 0, deliveries: 7, attempts: 6, redelivery }]))];
+    batch.push(Op::Commit(Box::new(Commit { txn: txn(9), parts, token: None, xid: None, at_ms: 8 })));
 }
 
 /// One record of each kind that is written today, over three starts: after nothing, a crash, and a stop.
@@ -400,7 +417,10 @@ fn check(sim: Sim, run: u64, marked: (u32, Option<u32>), limits: QueueLimits, ve
         entry(A, 2, 4, Some(6), marked.1.map(Blame), (marked.0, 2), None),
         entry(A, 4, 9, Some(6), None, (0, 0), None),
         entry(A, 5, 4, None, None, (0, 0), None),
-        entry(B, 0, 4, Some(6), None, (4, 4), Some(overlay())),
+        match version {
+            5.. => entry(B, 0, 4, Some(6), None, (6, 5), Some(leaving())),
+            _ => entry(B, 0, 4, Some(6), None, (4, 4), Some(overlay())),
+        },
     ]);
     let op = |txn, op| Recovered::BranchOp(Box::new(RecoveredOp { txn, queue: C, op }));
     let added = |txn, length| {
@@ -433,11 +453,12 @@ fn check(sim: Sim, run: u64, marked: (u32, Option<u32>), limits: QueueLimits, ve
         entry(C, 5, 4, Some(7), None, (0, 0), None),
         added(txn(2), 8),
     ]));
+    let redelivery = released().filter(|_| version >= 5);
     let staged = RecoveredWork::Number { producer: PRODUCER, number: 8, floor: 6 };
     let identified = RecoveredWork::DuplicateId(duplicate("in doubt"));
     expected.extend([staged, identified].into_iter().filter(|_| version >= 5).map(|work| op(txn(2), work)));
     expected.extend(transactional(vec![
-        op(txn(2), RecoveredWork::Acknowledge { sequence: 0, deliveries: 2, attempts: 1 }),
+        op(txn(2), RecoveredWork::Acknowledge { sequence: 0, deliveries: 2, attempts: 1, redelivery }),
         added(txn(5), 8),
     ]));
     let producer =

@@ -90,7 +90,12 @@ fn in_doubt() -> Sim {
     flow(&sim, RESERVE / 2 + 80..RESERVE / 2 + 120);
     submit(&sim, |batch| {
         let mut ops = adds(batch, 8..9);
-        ops.extend([0, 1].map(|sequence| TxnOp::Acknowledge { sequence, deliveries: 3, attempts: 2 }));
+        ops.extend([0, 1].map(|sequence| TxnOp::Acknowledge {
+            sequence,
+            deliveries: 3,
+            attempts: 2,
+            redelivery: None,
+        }));
         let ahead = Ahead { records: 2, ops: 8, bytes: 8 * 1500 };
         let part = TxnPart { ops, ahead, ..TxnPart::default() };
         let parts = vec![(QUEUE, part, Figures { adds: 9, removes: 2, bytes: 9 * 1500 })];

@@ -142,6 +142,8 @@ pub struct DeadLetter {
     pub sequence: Sequence,
     /// Earlier deliveries there.
     pub deliveries: u32,
+    /// It is there still: a transaction that rejected it was committed, and its way to the dead-letter queue is not over.
+    pub leaving: bool,
 }
 
 /// What was added to a message since it was stored; few messages have one.
@@ -149,8 +151,15 @@ pub struct DeadLetter {
 pub struct Overlay {
     /// Annotations of `modified` outcomes, an encoded map in the content's format, merged over the message's own; empty = none.
     pub annotations: Bytes,
-    /// Set in dead-letter queues.
+    /// Set in dead-letter queues, and of what is on its way to one, see [`DeadLetter::leaving`].
     pub dead_letter: Option<Box<DeadLetter>>,
+}
+
+impl Overlay {
+    /// Whether its message leaves its queue for a dead-letter queue, and nobody gets it any more.
+    pub fn leaves(&self) -> bool {
+        self.dead_letter.as_ref().is_some_and(|letter| letter.leaving)
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 
 use crate::entry::Event;
 use crate::input::{Effect, Turn};
-use crate::part::{Add, Part};
+use crate::part::{Add, Part, Remove};
 use crate::queue::Queue;
 use crate::relocate::Cause;
 use crate::slot::{Flag, Slot};
@@ -96,8 +96,8 @@ impl Queue {
                 out.extend(part.unknown_file(add).map(Effect::Discard));
             }
             None => {
-                let (level, sequence) = part.removes[ending.done - adds];
-                self.end_remove(level, sequence, ending.commit, prepared, turn, out);
+                let remove = &part.removes[ending.done - adds];
+                self.end_remove(remove, ending.commit, prepared, turn, out);
             }
         }
     }
@@ -124,18 +124,22 @@ impl Queue {
 
     fn end_remove(
         &mut self,
-        level: u8,
-        sequence: Sequence,
+        remove: &Remove,
         commit: bool,
         prepared: bool,
         turn: &mut Turn<'_>,
         out: &mut Vec<Effect>,
     ) {
+        let (level, sequence) = (remove.level, remove.sequence);
         let place = self.find(level, sequence).expect("what is being removed is in its list");
         let history = self.list(level).slot(place).packed.history;
         if !commit && self.is_exhausted(history) {
             let cause = Cause::Letter { reason: Reason::DeliveryLimit, detail: String::new() };
             self.divert(level, sequence, place, cause, turn, out);
+            return;
+        }
+        if let Some(then) = remove.then.as_deref().filter(|_| commit) {
+            self.carry_out(level, sequence, place, then.clone(), turn, out);
             return;
         }
         let event = match (commit, prepared) {

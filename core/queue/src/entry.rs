@@ -33,7 +33,7 @@ pub enum State {
     Scheduled = 2,
     /// Given to one consumer and not settled, or on its way to the dead-letter queue.
     Acquired = 3,
-    /// Acknowledged inside an undecided transaction.
+    /// Its delivery has ended inside an undecided transaction.
     Removing = 4,
     /// Handed to a peer.
     Moving = 5,
@@ -63,7 +63,7 @@ pub enum Event {
     /// It comes back from a lost consumer; the application may have seen it, but was not working on it.
     ReturnLost,
     /// It is to go to another queue, though nobody holds it: it has killed the process too often, its queue is full, an operator
-    /// moves it, or the transaction that acknowledged it is rolled back and its attempts are used up.
+    /// moves it, a transaction that rejected it is committed, or one in which its delivery ended is over and its attempts are used up.
     Divert,
     /// It was to be moved by an operator, and the other queue cannot take it.
     Stay,
@@ -77,13 +77,17 @@ pub enum Event {
     Damage,
     /// An operator wants it gone.
     Purge,
-    /// It is acknowledged in a transaction, or a start finds that a branch in doubt has acknowledged it.
+    /// Its delivery ends in a transaction, or a start finds that it did in a branch in doubt.
     Remove,
     /// The transaction that adds or has acknowledged it is committed.
     Commit,
-    /// The transaction that adds or has acknowledged it is rolled back, without a record.
+    /// The transaction that gave it back is committed; the application did not see it.
+    CommitUnseen,
+    /// The transaction that gave it back is committed; the application saw it.
+    CommitSeen,
+    /// The transaction that adds it, or in which its delivery ended, is rolled back, without a record.
     Rollback,
-    /// The branch that has acknowledged it was in doubt, and is rolled back.
+    /// The branch in which its delivery ended was in doubt, and is rolled back.
     DecideRollback,
 }
 
@@ -162,7 +166,7 @@ impl State {
 
 impl Event {
     /// All events.
-    pub const ALL: [Event; 19] = [
+    pub const ALL: [Event; 21] = [
         Event::Durable,
         Event::Abandon,
         Event::Dispatch,
@@ -180,6 +184,8 @@ impl Event {
         Event::Purge,
         Event::Remove,
         Event::Commit,
+        Event::CommitUnseen,
+        Event::CommitSeen,
         Event::Rollback,
         Event::DecideRollback,
     ];
@@ -219,7 +225,7 @@ const fn decide(state: State, event: Event) -> Option<Transition> {
         (S::Acquired, E::ReturnModified) => back(state, 0, 0),
         (S::Acquired, E::ReturnSeen) => back(state, 1, 1),
         (S::Acquired, E::ReturnLost) => back(state, 1, 0),
-        // Until the other queue has it. One that a transaction acknowledged goes when the rollback was one attempt too many.
+        // Until the other queue has it. One that a transaction has goes when that rejected it, or its end was one attempt too many.
         (S::Available | S::Removing, E::Divert) => to(state, S::Scheduled),
         (S::Scheduled, E::Stay) => to(state, S::Available),
         (S::Scheduled, E::Move) => gone(state, Reason::Moved, Record::Relocate),
@@ -233,8 +239,9 @@ const fn decide(state: State, event: Event) -> Option<Transition> {
         (S::Staged, E::Commit) => to(state, S::Available),
         (S::Staged, E::Rollback) => gone(state, Reason::Abandoned, Record::None),
         (S::Removing, E::Commit) => gone(state, Reason::Acknowledged, Record::Decided),
+        (S::Removing, E::CommitUnseen) => Transition { record: Record::Decided, ..back(state, 0, 0) },
+        (S::Removing, E::CommitSeen | E::DecideRollback) => Transition { record: Record::Decided, ..back(state, 1, 1) },
         (S::Removing, E::Rollback) => back(state, 1, 1),
-        (S::Removing, E::DecideRollback) => Transition { record: Record::Decided, ..back(state, 1, 1) },
         // Moving is entered and left by the events of lanes.
         (S::Staged | S::Available | S::Scheduled | S::Acquired | S::Removing | S::Moving | S::Damaged | S::Gone, _) => {
             return None;

@@ -193,13 +193,16 @@ pub enum Input<'a> {
         /// Which message it is, if that is known; it is [`crate::Known::New`].
         identity: Option<&'a Identity>,
     },
-    /// A delivery is acknowledged in a transaction. Answer: [`Answer::Settled`]; without effect the acknowledgement was stale,
-    /// and counts as an operation that has come.
-    StageAcknowledge {
+    /// A delivery ends in a transaction. Nobody else gets the entry before that is over; the outcome happens at the commit, and a
+    /// rollback brings the entry back as seen. Answer: [`Answer::Settled`]; without effect the word was stale, and counts as an
+    /// operation that has come.
+    StageSettle {
         /// The transaction.
         txn: TxnId,
         /// The delivery.
         key: DeliveryKey,
+        /// The word, as in [`Input::Settle`]; not [`Outcome::ReturnLost`], which is no consumer's.
+        outcome: Outcome,
     },
     /// An operation of a transaction has come, and was refused.
     StageRefused {

@@ -3,14 +3,19 @@
 //! Must not know: the queue's lists and counts. What is added has no number here, so it stands in no list; its number will be that
 //! of the first add + its index.
 
-use crate::entry::State;
+use crate::ConsumerId;
+use crate::entry::{Event, State};
 use crate::slot::{Flag, Packed};
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec::Vec;
-use packhorse_model::{Content, Head, Identity, LargeId, Numbered, Purpose, QueueId, Resident, Sequence, TxnId};
-use packhorse_store::{Ahead, Body, Figures, Numbers, Stored, Ticket, TxOps, TxnOp, TxnPart};
+use packhorse_model::{
+    Content, DeadLetter, Head, Identity, LargeId, Numbered, Overlay, Purpose, QueueId, QueueName, Reason, Resident,
+    Sequence, TxnId,
+};
+use packhorse_store::{Ahead, Body, Figures, Numbers, Redelivery, Stored, Ticket, TxOps, TxnOp, TxnPart};
 
-/// What is not written weighs so much at most, bytes: bodies and [`OP_BYTES`] for each operation.
+/// What is not written weighs so much at most, bytes: bodies, overlays, and [`OP_BYTES`] for each operation.
 const AHEAD_BYTES: u64 = 1 << 20;
 
 /// The same while memory is short.
@@ -26,6 +31,76 @@ pub(crate) struct Add {
     pub(crate) packed: Packed,
 }
 
+/// An entry whose delivery has ended in the transaction.
+#[derive(Debug)]
+pub(crate) struct Remove {
+    pub(crate) level: u8,
+    pub(crate) sequence: Sequence,
+    /// What a commit makes of it; `None`: it is gone.
+    pub(crate) then: Option<Box<Then>>,
+}
+
+/// What a commit makes of an entry that was not acknowledged.
+#[derive(Clone, Debug)]
+pub(crate) struct Then {
+    pub(crate) way: Way,
+    /// Its whole overlay, if that changes.
+    pub(crate) overlay: Option<Box<Overlay>>,
+    /// Who does not get it any more.
+    pub(crate) not_to: Option<ConsumerId>,
+}
+
+/// See [`Then`].
+#[derive(Clone, Debug)]
+pub(crate) enum Way {
+    /// It is ready again.
+    Back(Event),
+    /// It goes to the dead-letter queue.
+    Letter { reason: Reason, detail: String },
+}
+
+impl Then {
+    /// As a record says it, of an entry of this queue that has these numbers, and this overlay.
+    pub(crate) fn told(
+        &self,
+        address: &QueueName,
+        sequence: Sequence,
+        (deliveries, attempts): (u32, u32),
+        before: Option<&Overlay>,
+    ) -> Redelivery {
+        let overlay = self.overlay.clone();
+        match &self.way {
+            Way::Back(Event::CommitSeen) => {
+                Redelivery { deliveries: deliveries.saturating_add(1), attempts: attempts.saturating_add(1), overlay }
+            }
+            Way::Back(_) => Redelivery { deliveries, attempts, overlay },
+            Way::Letter { reason, detail } => {
+                let mut overlay = overlay.unwrap_or_else(|| Box::new(before.cloned().unwrap_or_default()));
+                overlay.dead_letter = Some(Box::new(DeadLetter {
+                    reason: *reason,
+                    detail: detail.clone(),
+                    address: address.clone(),
+                    sequence,
+                    deliveries: deliveries.saturating_add(1),
+                    leaving: true,
+                }));
+                Redelivery { deliveries, attempts, overlay: Some(overlay) }
+            }
+        }
+    }
+
+    /// The way back. `deliveries`: earlier ones, before that which has ended.
+    pub(crate) fn recovered(told: &Redelivery, deliveries: u32) -> Then {
+        let mut overlay = told.overlay.clone();
+        let way = match overlay.as_mut().filter(|overlay| overlay.leaves()).and_then(|o| o.dead_letter.take()) {
+            Some(letter) => Way::Letter { reason: letter.reason, detail: letter.detail },
+            None if told.deliveries > deliveries => Way::Back(Event::CommitSeen),
+            None => Way::Back(Event::CommitUnseen),
+        };
+        Then { way, overlay: overlay.filter(|overlay| **overlay != Overlay::default()), not_to: None }
+    }
+}
+
 /// A question for the part that is not answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question {
@@ -36,8 +111,7 @@ pub(crate) struct Question {
 #[derive(Debug, Default)]
 pub(crate) struct Part {
     pub(crate) adds: Vec<Add>,
-    /// Level and number.
-    pub(crate) removes: Vec<(u8, Sequence)>,
+    pub(crate) removes: Vec<Remove>,
     /// Operations that have come, refused and stale ones too.
     pub(crate) came: u64,
     /// All have come.
@@ -62,6 +136,8 @@ pub(crate) struct Part {
     ops: Vec<TxnOp>,
     /// What that weighs, bytes.
     weight: u64,
+    /// That much of it is overlays.
+    overlays: u64,
     ahead: Ahead,
     /// Adds of lower indexes went ahead, if they are persistent.
     index_ahead: u32,
@@ -100,13 +176,21 @@ impl Part {
         self.write(TxnOp::Enqueue { index, head, content });
     }
 
-    /// `survives`: with the numbers that an entry has once it comes back, of one that survives a crash.
-    pub(crate) fn remove(&mut self, level: u8, sequence: Sequence, survives: Option<(u32, u32)>) {
-        self.removes.push((level, sequence));
-        match survives {
-            Some((deliveries, attempts)) => self.write(TxnOp::Acknowledge { sequence, deliveries, attempts }),
-            None => self.volatile += 1,
+    /// `op`: of an entry that survives a crash.
+    pub(crate) fn remove(&mut self, remove: Remove, op: Option<TxnOp>) {
+        self.removes.push(remove);
+        let Some(op) = op else {
+            self.volatile += 1;
+            return;
+        };
+        if let TxnOp::Acknowledge { redelivery: Some(back), .. } = &op {
+            let bytes = back.overlay.as_ref().map_or(0, |overlay| {
+                overlay.annotations.len() + overlay.dead_letter.as_ref().map_or(0, |letter| letter.detail.len())
+            });
+            self.overlays += bytes as u64;
+            self.weight += bytes as u64;
         }
+        self.write(op);
     }
 
     /// The message that was added last has this identity.
@@ -163,7 +247,8 @@ impl Part {
         self.ahead.records += 1;
         self.index_ahead = self.next_index;
         self.ahead.ops += ops.iter().filter(|op| op.counts()).count() as u64;
-        self.ahead.bytes += core::mem::take(&mut self.weight) - OP_BYTES * ops.len() as u64;
+        let others = OP_BYTES * ops.len() as u64 + core::mem::take(&mut self.overlays);
+        self.ahead.bytes += core::mem::take(&mut self.weight) - others;
         self.pieces.clear();
         Some(Box::new(TxOps { txn, queue, record, ops }))
     }

@@ -191,7 +191,7 @@ impl Queue {
             Input::Settle { key, outcome } => return Answer::Settled(self.settle(key, outcome, turn, out)),
             Input::Unreadable { key } => return Answer::Settled(self.unreadable(key, turn, out)),
             Input::Loaded { buffer, loaded } => self.on_loaded(buffer, loaded, turn, out),
-            Input::Recovered(entry) => self.on_recovered(*entry),
+            Input::Recovered(entry) => self.on_recovered(*entry, turn),
             Input::Reserve { head, content, stored, deliveries, overlay } => {
                 return Answer::Entered(self.reserve(head, content, stored, deliveries, overlay, turn));
             }
@@ -204,8 +204,8 @@ impl Queue {
             Input::StageEnqueue { txn, head, content, identity } => {
                 return Answer::Settled(self.stage_enqueue(txn, head, content, identity, turn, out));
             }
-            Input::StageAcknowledge { txn, key } => {
-                return Answer::Settled(self.stage_acknowledge(txn, key, turn, out));
+            Input::StageSettle { txn, key, outcome } => {
+                return Answer::Settled(self.stage_settle(txn, key, outcome, turn, out));
             }
             Input::StageRefused { txn } => self.stage_refused(txn, turn, out),
             Input::StageDuplicate { txn, identity, bytes } => self.stage_duplicate(txn, &identity, bytes, turn, out),
@@ -518,8 +518,10 @@ impl Queue {
         }
     }
 
-    fn on_recovered(&mut self, entry: RecoveredEntry) {
-        let RecoveredEntry { key, head, content, deliveries, attempts, suspect, overlay } = entry;
+    fn on_recovered(&mut self, entry: RecoveredEntry, turn: &mut Turn<'_>) {
+        let RecoveredEntry { key, head, content, deliveries, attempts, suspect, mut overlay } = entry;
+        let letter = overlay.as_mut().filter(|overlay| overlay.leaves()).and_then(|o| o.dead_letter.take());
+        let overlay = overlay.filter(|overlay| **overlay != Overlay::default());
         let (level, sequence) = (head.level(), key.sequence);
         let mut packed = Packed::new(head, content, State::birth(false));
         packed.set(Flag::Stored, true);
@@ -540,6 +542,9 @@ impl Queue {
             true => self.next,
         };
         self.level_mut(level).list.push(Slot { sequence, packed });
+        if let Some(letter) = letter {
+            self.leave_again(level, sequence, *letter, turn);
+        }
     }
 
     /// Lets `event` happen to an entry, and everything that follows from it by rule: figures, the order of what is ready, the

@@ -3,7 +3,8 @@
 //!
 //! Must not know: which queue takes them, on which shard. An entry stays acquired, with no consumer, or scheduled, until
 //! the record for both sides is written. If there is no room for a dead letter it stays here, scheduled, and is offered again.
-//! Nothing of this way is durable before that record: after a crash the entry is ready here again, and nothing is lost.
+//! Nothing of this way is durable before that record: after a crash the entry is ready here again, and nothing is lost. But what a
+//! committed transaction has rejected is on its way again after a start, for the commit's record says so.
 
 use crate::entry::{Event, State};
 use crate::history::NONE;
@@ -58,6 +59,18 @@ impl Queue {
         self.doom(key, place, cause, out);
     }
 
+    /// A start found an entry that was on its way to the dead-letter queue: the way begins again with the first dispatch.
+    #[cold]
+    pub(crate) fn leave_again(&mut self, level: u8, sequence: Sequence, letter: DeadLetter, turn: &mut Turn<'_>) {
+        let place = self.find(level, sequence).expect("it was just put in");
+        self.must(level, place, Event::Divert, turn);
+        let cause = Cause::Letter { reason: letter.reason, detail: letter.detail };
+        let doomed = Doomed { epoch: self.epoch, cause, retry_at_us: Some(turn.now.mono_us) };
+        self.epoch = self.epoch.wrapping_add(1);
+        self.doomed_bytes += self.list(level).slot(place).packed.length();
+        self.doomed.insert((level, sequence), doomed);
+    }
+
     /// Begins the way to another queue of an entry that nobody holds.
     pub(crate) fn doom(&mut self, key: DeliveryKey, place: Place, cause: Cause, out: &mut Vec<Effect>) {
         let doomed = Doomed { epoch: key.epoch, cause, retry_at_us: None };
@@ -92,6 +105,7 @@ impl Queue {
                     address: self.name.clone(),
                     sequence: key.sequence,
                     deliveries: deliveries.saturating_add(u32::from(ended)),
+                    leaving: false,
                 }));
                 deliveries = 0;
                 head.ttl_ms = 0;

@@ -6,13 +6,15 @@ use crate::entry::{Event, State};
 use crate::history::{NOBODY, NONE};
 use crate::input::{DeliveryKey, Effect, Turn};
 use crate::list::Place;
+use crate::part::{Then, Way};
 use crate::queue::Queue;
 use crate::relocate::Cause;
 use crate::slot::Flag;
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use packhorse_model::{Outcome, Reason};
+use packhorse_model::{Outcome, Overlay, Reason, Sequence};
 
 /// How an entry comes back.
 struct Return {
@@ -27,6 +29,14 @@ impl Return {
     }
 }
 
+/// What an outcome means here.
+enum Verdict {
+    Acknowledged,
+    Back(Return),
+    /// To the dead-letter queue, with these words.
+    Rejected(String),
+}
+
 impl Queue {
     pub(crate) fn settle(
         &mut self,
@@ -36,12 +46,24 @@ impl Queue {
         out: &mut Vec<Effect>,
     ) -> bool {
         let Some(place) = self.delivery(key) else { return false };
-        let back = match outcome {
-            Outcome::Acknowledge => {
+        match self.verdict(outcome) {
+            Verdict::Acknowledged => {
                 self.let_go(key.level, place);
                 self.must(key.level, place, Event::Acknowledge, turn);
-                return true;
             }
+            Verdict::Back(back) => self.put_back(key, place, back, turn, out),
+            Verdict::Rejected(detail) => {
+                self.let_go(key.level, place);
+                self.doom(key, place, Cause::Letter { reason: Reason::Rejected, detail }, out);
+            }
+        }
+        true
+    }
+
+    #[inline]
+    fn verdict(&self, outcome: Outcome) -> Verdict {
+        Verdict::Back(match outcome {
+            Outcome::Acknowledge => return Verdict::Acknowledged,
             Outcome::ReturnUnseen => Return::plain(Event::ReturnUnseen),
             Outcome::ReturnLost { attempted: true } => Return::plain(Event::ReturnSeen),
             Outcome::ReturnLost { attempted: false } => Return::plain(Event::ReturnLost),
@@ -57,14 +79,72 @@ impl Queue {
             Outcome::Reject { .. } if self.dead_letters => {
                 Return { event: Event::ReturnSeen, undeliverable_here: true, annotations: Bytes::new() }
             }
-            Outcome::Reject { detail } => {
-                self.let_go(key.level, place);
-                self.doom(key, place, Cause::Letter { reason: Reason::Rejected, detail }, out);
-                return true;
+            Outcome::Reject { detail } => return Verdict::Rejected(detail),
+        })
+    }
+
+    /// What the commit of a transaction makes of a delivery that has ended in it; `None`: it is acknowledged, and gone.
+    pub(crate) fn intent(&self, key: DeliveryKey, place: Place, outcome: Outcome) -> Option<Box<Then>> {
+        let index = self.list(key.level).slot(place).packed.history;
+        let history = self.histories.get(index);
+        let letter = |reason, detail, overlay| Then { way: Way::Letter { reason, detail }, overlay, not_to: None };
+        Some(Box::new(match self.verdict(outcome) {
+            Verdict::Acknowledged => return None,
+            Verdict::Rejected(detail) => letter(Reason::Rejected, detail, None),
+            Verdict::Back(Return { event, undeliverable_here, annotations }) => {
+                let overlay = (!annotations.is_empty()).then(|| {
+                    let before = history.overlay.as_deref().cloned().unwrap_or_default();
+                    Box::new(Overlay { annotations, ..before })
+                });
+                match event {
+                    Event::ReturnUnseen | Event::ReturnModified => {
+                        let not_to = undeliverable_here.then(|| self.consumers.get(history.consumer).id);
+                        Then { way: Way::Back(Event::CommitUnseen), overlay, not_to }
+                    }
+                    _ if self.is_exhausted(index) => letter(Reason::DeliveryLimit, String::new(), overlay),
+                    _ => {
+                        let not_to = undeliverable_here.then(|| self.consumers.get(history.consumer).id);
+                        Then { way: Way::Back(Event::CommitSeen), overlay, not_to }
+                    }
+                }
             }
+        }))
+    }
+
+    /// A transaction is committed in which this delivery ended otherwise than acknowledged.
+    pub(crate) fn carry_out(
+        &mut self,
+        level: u8,
+        sequence: Sequence,
+        place: Place,
+        then: Then,
+        turn: &mut Turn<'_>,
+        out: &mut Vec<Effect>,
+    ) {
+        let Then { way, overlay, not_to } = then;
+        let index = self.list(level).slot(place).packed.history;
+        if overlay.is_some() {
+            self.histories.get_mut(index).overlay = overlay;
+            self.list_mut(level).slot_mut(place).packed.set(Flag::Overlay, true);
+        }
+        let event = match way {
+            Way::Letter { reason, detail } => {
+                self.divert(level, sequence, place, Cause::Letter { reason, detail }, turn, out);
+                return;
+            }
+            Way::Back(event) => event,
         };
-        self.put_back(key, place, back, turn, out);
-        true
+        // A consumer that has left does not come again.
+        if let Some((id, consumer)) = not_to.and_then(|id| Some((id, self.consumers.index(id)?))) {
+            self.exclusions.add(id, level, sequence);
+            self.consumers.make_choosy(consumer);
+            self.list_mut(level).slot_mut(place).packed.set(Flag::Restricted, true);
+        }
+        self.must(level, place, event, turn);
+        if !self.histories.get(index).matters() {
+            self.list_mut(level).slot_mut(place).packed.history = NONE;
+            self.histories.remove(index);
+        }
     }
 
     /// Sets an entry aside whose consumer could not be sent all of it.

@@ -8,14 +8,17 @@ use crate::entry::{Event, State};
 use crate::history::NONE;
 use crate::input::{DeliveryKey, Effect, Gathered, Turn};
 use crate::list::Place;
-use crate::part::{Part, Question};
+use crate::part::{Part, Question, Remove, Then};
 use crate::queue::Queue;
 use alloc::boxed::Box;
 use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
-use packhorse_model::{Content, Head, Identity, Numbered, Planted, Purpose, Resolution, Sequence, TxnId, planted};
-use packhorse_store::{Numbers, Op, RecoveredOp, RecoveredWork, Ticket};
+use packhorse_model::{
+    Content, Head, Identity, Numbered, Outcome, Planted, Purpose, Resolution, Sequence, TxnId, planted,
+};
+use packhorse_store::{Numbers, Op, RecoveredOp, RecoveredWork, Ticket, TxnOp};
 
 /// A message in a transaction's part, as operators see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,33 +130,43 @@ impl Queue {
         true
     }
 
-    pub(crate) fn stage_acknowledge(
+    pub(crate) fn stage_settle(
         &mut self,
         txn: TxnId,
         key: DeliveryKey,
+        outcome: Outcome,
         turn: &mut Turn<'_>,
         out: &mut Vec<Effect>,
     ) -> bool {
         if self.transactions.open(txn).is_none() {
             return false;
         }
-        let place = self.delivery(key);
-        let removed = place.map(|place| {
+        let ended = self.delivery(key).map(|place| {
+            let then = self.intent(key, place, outcome);
             self.let_go(key.level, place);
             self.must(key.level, place, Event::Remove, turn);
-            let packed = self.list(key.level).slot(place).packed;
+            let DeliveryKey { sequence, level, .. } = key;
+            let packed = self.list(level).slot(place).packed;
             let history = self.histories.get(packed.history);
-            let raised = (history.deliveries.saturating_add(1), history.attempts.saturating_add(1));
-            packed.persistent().then_some(raised)
+            let numbers = (history.deliveries, history.attempts);
+            let told = |then: &Then| Arc::new(then.told(&self.name, sequence, numbers, history.overlay.as_deref()));
+            let op = packed.persistent().then(|| TxnOp::Acknowledge {
+                sequence,
+                deliveries: numbers.0.saturating_add(1),
+                attempts: numbers.1.saturating_add(1),
+                redelivery: then.as_deref().map(told),
+            });
+            (Remove { level, sequence, then }, op)
         });
+        let was_held = ended.is_some();
         let part = self.transactions.parts.get_mut(&txn).expect("it was opened");
-        if let Some(survives) = removed {
-            part.remove(key.level, key.sequence, survives);
+        if let Some((remove, op)) = ended {
+            part.remove(remove, op);
         }
         if part.is_due(turn.short) {
             self.has_come(txn, turn, out);
         }
-        removed.is_some()
+        was_held
     }
 
     #[cold]
@@ -338,10 +351,12 @@ impl Queue {
                 self.claims.insert(Identity::Id(id).key(), txn);
                 part.identities.push(Identity::Id(id));
             }
-            RecoveredWork::Acknowledge { sequence, deliveries, attempts } => {
+            RecoveredWork::Acknowledge { sequence, deliveries, attempts, redelivery } => {
                 // One that is not there did not survive, and the branch has nothing to do with it.
                 let Some((level, place)) = self.anywhere(sequence) else { return };
-                part_of(&mut self.transactions, txn).removes.push((level, sequence));
+                let before = deliveries.saturating_sub(1);
+                let then = redelivery.map(|told| Box::new(Then::recovered(&told, before)));
+                part_of(&mut self.transactions, txn).removes.push(Remove { level, sequence, then });
                 let mut index = self.list(level).slot(place).packed.history;
                 if index == NONE {
                     index = self.histories.add(level, sequence);
@@ -349,7 +364,7 @@ impl Queue {
                 }
                 // They rise again when it comes back.
                 let history = self.histories.get_mut(index);
-                (history.deliveries, history.attempts) = (deliveries.saturating_sub(1), attempts.saturating_sub(1));
+                (history.deliveries, history.attempts) = (before, attempts.saturating_sub(1));
                 self.must(level, place, Event::Remove, turn);
             }
         }
@@ -380,7 +395,8 @@ impl Queue {
     pub fn part(&self, txn: TxnId, from: usize, max: usize) -> Vec<PartItem> {
         let Some(part) = self.transactions.parts.get(&txn) else { return Vec::new() };
         let adds = part.adds.iter().map(|add| PartItem::Add { head: add.packed.head(), length: add.packed.length() });
-        let removes = part.removes.iter().skip(from.saturating_sub(part.adds.len())).filter_map(|(level, sequence)| {
+        let removes = part.removes.iter().skip(from.saturating_sub(part.adds.len()));
+        let removes = removes.filter_map(|Remove { level, sequence, .. }| {
             let packed = &self.list(*level).slot(self.find(*level, *sequence)?).packed;
             Some(PartItem::Remove { sequence: *sequence, head: packed.head(), length: packed.length() })
         });
@@ -419,7 +435,7 @@ impl Queue {
         for (part, adds, removes) in undecided.chain(ending) {
             firsts.extend(part.numbers.map(|numbers| numbers.first));
             staged += (part.adds.len() - adds) as u64;
-            for (level, sequence) in &part.removes[removes..] {
+            for Remove { level, sequence, .. } in &part.removes[removes..] {
                 let slot = self.find(*level, *sequence).map(|place| self.list(*level).slot(place));
                 if slot.is_none_or(|slot| slot.packed.state() != State::Removing) {
                     return Err("a transaction removes an entry that is not being removed");

@@ -8,15 +8,15 @@ use std::path::Path;
 /// What each event (column) does in each state (row): `.` is illegal, otherwise the state after, `+1` for deliveries,
 /// `+1+1` for deliveries and attempts, and the record. Written by hand from `spec/entry.md`; not derived from the code.
 const TABLE: &str = "
-           Durable    Abandon         Dispatch  Acknowledge                    ReturnUnseen  ReturnModified       ReturnSeen               ReturnLost             Divert     Stay       Postpone   DeadLetter                  Move                 Damage   Purge                    Remove    Commit                     Rollback                 DecideRollback
-Staged     Available  Gone:Abandoned  .         .                              .             .                    .                        .                      .          .          .          .                           .                    .        .                        .         Available                  Gone:Abandoned           .
-Available  .          .               Acquired  .                              .             .                    .                        .                      Scheduled  .          .          .                           .                    Damaged  Gone:Purged/Acknowledge  Removing  .                          .                        .
-Scheduled  .          .               .         .                              .             .                    .                        .                      .          Available  .          Gone:DeadLettered/Relocate  Gone:Moved/Relocate  .        Gone:Purged/Acknowledge  .         .                          .                        .
-Acquired   .          .               .         Gone:Acknowledged/Acknowledge  Available     Available/Redeliver  Available+1+1/Redeliver  Available+1/Redeliver  .          .          Scheduled  Gone:DeadLettered/Relocate  .                    Damaged  .                        Removing  .                          .                        .
-Removing   .          .               .         .                              .             .                    .                        .                      Scheduled  .          .          .                           .                    .        .                        .         Gone:Acknowledged/Decided  Available+1+1/Redeliver  Available+1+1/Decided
-Moving     .          .               .         .                              .             .                    .                        .                      .          .          .          .                           .                    .        .                        .         .                          .                        .
-Damaged    .          .               .         .                              .             .                    .                        .                      .          .          .          .                           .                    .        Gone:Purged/Acknowledge  .         .                          .                        .
-Gone       .          .               .         .                              .             .                    .                        .                      .          .          .          .                           .                    .        .                        .         .                          .                        .
+           Durable    Abandon         Dispatch  Acknowledge                    ReturnUnseen  ReturnModified       ReturnSeen               ReturnLost             Divert     Stay       Postpone   DeadLetter                  Move                 Damage   Purge                    Remove    Commit                     CommitUnseen       CommitSeen             Rollback                 DecideRollback
+Staged     Available  Gone:Abandoned  .         .                              .             .                    .                        .                      .          .          .          .                           .                    .        .                        .         Available                  .                  .                      Gone:Abandoned           .
+Available  .          .               Acquired  .                              .             .                    .                        .                      Scheduled  .          .          .                           .                    Damaged  Gone:Purged/Acknowledge  Removing  .                          .                  .                      .                        .
+Scheduled  .          .               .         .                              .             .                    .                        .                      .          Available  .          Gone:DeadLettered/Relocate  Gone:Moved/Relocate  .        Gone:Purged/Acknowledge  .         .                          .                  .                      .                        .
+Acquired   .          .               .         Gone:Acknowledged/Acknowledge  Available     Available/Redeliver  Available+1+1/Redeliver  Available+1/Redeliver  .          .          Scheduled  Gone:DeadLettered/Relocate  .                    Damaged  .                        Removing  .                          .                  .                      .                        .
+Removing   .          .               .         .                              .             .                    .                        .                      Scheduled  .          .          .                           .                    .        .                        .         Gone:Acknowledged/Decided  Available/Decided  Available+1+1/Decided  Available+1+1/Redeliver  Available+1+1/Decided
+Moving     .          .               .         .                              .             .                    .                        .                      .          .          .          .                           .                    .        .                        .         .                          .                  .                      .                        .
+Damaged    .          .               .         .                              .             .                    .                        .                      .          .          .          .                           .                    .        Gone:Purged/Acknowledge  .         .                          .                  .                      .                        .
+Gone       .          .               .         .                              .             .                    .                        .                      .          .          .          .                           .                    .        .                        .         .                          .                  .                      .                        .
 ";
 
 fn cell(state: State, event: Event) -> String {
@@ -71,8 +71,10 @@ fn position(state: State, event: Event) -> (usize, usize) {
         Event::Purge => 14,
         Event::Remove => 15,
         Event::Commit => 16,
-        Event::Rollback => 17,
-        Event::DecideRollback => 18,
+        Event::CommitUnseen => 17,
+        Event::CommitSeen => 18,
+        Event::Rollback => 19,
+        Event::DecideRollback => 20,
     };
     (row, column)
 }

@@ -77,7 +77,7 @@ macro_rules! contract_tests {
             a_stop_in_order_clears_all_suspects, a_deleted_queue_takes_its_entries, large_files_are_whole_once_synced,
             an_aborted_large_file_leaves_nothing, recovery_comes_in_pages_queues_first, shards_may_change_between_starts,
             a_second_crash_right_after_the_first_changes_nothing, any_history_folds_to_the_same_facts,
-            a_commit_happens_in_all_queues, operations_ahead_belong_to_their_commit,
+            a_commit_happens_in_all_queues, a_commit_brings_back_what_was_returned, operations_ahead_belong_to_their_commit,
             operations_ahead_of_nothing_are_dropped_at_a_start, a_prepared_branch_survives,
             a_prepared_branch_follows_its_queues_to_other_shards, a_decision_commits_what_was_prepared,
             what_was_removed_comes_back_under_its_number, marks_do_not_touch_what_is_held,
@@ -393,6 +393,7 @@ fn dead_letter(sequence: Sequence) -> Box<Overlay> {
             address: name("a"),
             sequence,
             deliveries: 5,
+            leaving: false,
         })),
     })
 }
@@ -735,7 +736,7 @@ pub use transactions::dropped::{
     what_went_ahead_is_dropped_in_one_queue,
 };
 pub use transactions::{
-    a_branch_without_parts_stays_in_doubt, a_commit_happens_in_all_queues,
+    a_branch_without_parts_stays_in_doubt, a_commit_brings_back_what_was_returned, a_commit_happens_in_all_queues,
     a_crash_between_any_two_records_leaves_one_state, a_decision_commits_what_was_prepared,
     a_deleted_queue_takes_its_part_of_a_branch, a_heuristic_outcome_stays_until_it_is_forgotten,
     a_large_part_is_whole_and_in_order, a_part_in_a_deleted_queue_is_nothing, a_part_is_rolled_back_by_force,

@@ -95,7 +95,8 @@ impl Entry {
 
     /// The process has ended. `marked`: it lies in a range from which something may have been dispatched.
     fn survive(&mut self, marked: bool, crashed_ms: Option<u64>) {
-        if self.held {
+        // Nobody is given what leaves.
+        if self.held || self.overlay.as_ref().is_some_and(|overlay| overlay.leaves()) {
             return;
         }
         // Suspects are never dispatched under the mark of a range.

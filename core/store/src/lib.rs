@@ -28,7 +28,7 @@ pub use memory::{Memory, MemoryStore};
 pub use op::{Body, LargeOp, Op, Stored};
 pub use transaction::{
     Ahead, Commit, Decide, Figures, Heuristic, HeuristicOutcome, LostPart, Numbers, Prepare, RecoveredBranch,
-    RecoveredOp, RecoveredSession, RecoveredWork, Remember, TxOps, TxnOp, TxnPart,
+    RecoveredOp, RecoveredSession, RecoveredWork, Redelivery, Remember, TxOps, TxnOp, TxnPart,
 };
 
 use alloc::vec::Vec;

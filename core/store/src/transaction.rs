@@ -9,10 +9,10 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use packhorse_model::{Content, DuplicateId, Head, ProducerId, QueueId, Sequence, Token, TxnId, Xid};
+use packhorse_model::{Content, DuplicateId, Head, Overlay, ProducerId, QueueId, Sequence, Token, TxnId, Xid};
 
 /// One operation of a transaction in a queue.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum TxnOp {
     /// A persistent message that the transaction adds.
     Enqueue {
@@ -24,14 +24,16 @@ pub enum TxnOp {
         /// Its content.
         content: Stored,
     },
-    /// A stored entry that the transaction removes.
+    /// A delivery of a stored entry ends in the transaction, which keeps the entry from others.
     Acknowledge {
         /// The entry.
         sequence: Sequence,
-        /// Earlier deliveries once it comes back, raised by the one that was acknowledged.
+        /// Earlier deliveries once a rollback brings it back, raised by the one that has ended.
         deliveries: u32,
-        /// Attempts once it comes back.
+        /// Attempts once a rollback brings it back.
         attempts: u32,
+        /// What a commit makes of it; `None`: it is acknowledged, and gone.
+        redelivery: Option<Arc<Redelivery>>,
     },
     /// A message that the transaction adds has this number. It counts as [`crate::Op::Producer`] does once the transaction is committed,
     /// at the time of the record that says so.
@@ -53,6 +55,18 @@ impl TxnOp {
     pub fn counts(&self) -> bool {
         !matches!(self, TxnOp::Number { .. } | TxnOp::DuplicateId(_))
     }
+}
+
+/// At the commit the entry comes back as [`crate::Op::Redeliver`] says it: it was released, modified or rejected. A rejected one
+/// has an overlay that leaves ([`packhorse_model::DeadLetter::leaving`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redelivery {
+    /// Earlier deliveries from then on.
+    pub deliveries: u32,
+    /// Attempts from then on.
+    pub attempts: u32,
+    /// The whole overlay from then on, if the outcome changes it.
+    pub overlay: Option<Box<Overlay>>,
 }
 
 /// What of a part was written before the record that names it.
@@ -145,8 +159,8 @@ pub struct Figures {
 }
 
 /// The branch is in doubt: its bodies are kept, what it removes is *held*. A held entry stays, is no suspect any more, is not touched by
-/// marks, and is not loaded. It is acknowledged when the branch commits, and when it rolls back it comes back with the numbers that
-/// the operation names.
+/// marks, and is not loaded. When the branch commits it is acknowledged, or comes back as the operation's [`Redelivery`] says; when it
+/// rolls back it comes back with the numbers that the operation names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prepare {
     /// The transaction.
@@ -277,6 +291,8 @@ pub enum RecoveredWork {
         deliveries: u32,
         /// See there.
         attempts: u32,
+        /// See there.
+        redelivery: Option<Arc<Redelivery>>,
     },
     /// See [`TxnOp::Number`].
     Number {

@@ -124,7 +124,7 @@ fn run(commit: bool) -> Vec<(&'static str, Times)> {
                 for n in first..(first + AHEAD / 2).min(MESSAGES) {
                     let content = Stored::Body(batch.copy_body(b"body"));
                     ops.push(TxnOp::Enqueue { index: n as u32, head: HEAD, content });
-                    ops.push(TxnOp::Acknowledge { sequence: n, deliveries: 1, attempts: 1 });
+                    ops.push(TxnOp::Acknowledge { sequence: n, deliveries: 1, attempts: 1, redelivery: None });
                 }
                 batch.push(Op::TxOps(Box::new(TxOps { txn, queue: QUEUE, record: records, ops })));
             });

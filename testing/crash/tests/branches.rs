@@ -3,7 +3,9 @@
 
 use packhorse_crash::Random;
 use packhorse_crash::harness::pause;
-use packhorse_crash::transact::{Answer, Bench, Got, QUEUE, X, deaths, fill, flags, pipeline, prepared, worked};
+use packhorse_crash::transact::{
+    Answer, Bench, Got, QUEUE, X, deaths, fill, flags, pipeline, prepared, settled, worked,
+};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Stdio;
@@ -89,6 +91,80 @@ fn fs_25_prepared_for_longer_than_any_timeout() {
     assert_eq!(manager.recover().unwrap().len(), 1);
     assert_eq!(bench.decide(&mut manager, X, true), 0);
     assert_eq!(left(&bench), [2, 3, 10, 11]);
+}
+
+/// What is in the queue, with earlier deliveries, and what is a dead letter, when all that is on its way has arrived.
+fn settled_as(bench: &Bench, letters: u64) -> (Vec<(u64, u32)>, Vec<u64>) {
+    bench.broker().until("its dead letters have arrived", |broker| {
+        broker.queue("DLQ")["ready"].as_u64().unwrap_or(0) == letters && broker.queue(QUEUE)["scheduled"] == 0
+    });
+    let mut k = bench.client("k");
+    let left = k.take(QUEUE).unwrap();
+    let dead = if letters > 0 { k.take("DLQ").unwrap() } else { Vec::new() };
+    (left, dead.into_iter().map(|(number, _)| number).collect())
+}
+
+#[test]
+fn killed_right_behind_a_commit_other_outcomes_have_happened() {
+    let (_dir, mut bench) = bench(&SMALL);
+    let mut manager = bench.client("application");
+    fill(&mut manager, 0..5);
+    let txn = manager.declare().unwrap();
+    settled(&mut manager, &txn);
+    assert_eq!(manager.discharge(&txn, false).unwrap(), Answer::Accepted);
+    bench.kill();
+    let (left, dead) = settled_as(&bench, 1);
+    assert_eq!(left.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [1, 2, 4], "{left:?}");
+    // After the commit it may have been given out once more.
+    assert!((1..=2).contains(&left[0].1) && left[1].1 <= 1, "{left:?}");
+    assert_eq!(dead, [0]);
+    bench.kill();
+    assert_eq!(settled_as(&bench, 0), (vec![], vec![]), "nothing comes twice");
+}
+
+#[test]
+fn killed_before_a_commit_other_outcomes_have_not_happened() {
+    let (_dir, mut bench) = bench(&SMALL);
+    let mut manager = bench.client("application");
+    fill(&mut manager, 0..5);
+    let txn = manager.declare().unwrap();
+    settled(&mut manager, &txn);
+    manager.write().unwrap();
+    bench.broker().until("the queue has heard it", |broker| broker.queue(QUEUE)["removing"] == 4);
+    bench.kill();
+    let (left, dead) = settled_as(&bench, 0);
+    assert_eq!(left.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [0, 1, 2, 3, 4], "{left:?}");
+    assert!(left[..4].iter().all(|(_, deliveries)| *deliveries == 1), "they were seen: {left:?}");
+    assert!(dead.is_empty());
+}
+
+#[test]
+fn other_outcomes_of_a_prepared_branch_survive_starts_and_happen_with_its_commit() {
+    for commit in [true, false] {
+        let (_dir, mut bench) = bench(&SMALL);
+        let mut manager = bench.client("application");
+        fill(&mut manager, 0..5);
+        let txn = manager.begin(X).unwrap();
+        settled(&mut manager, &txn);
+        assert_eq!(manager.end(X, flags::SUCCESS).unwrap(), 0);
+        assert_eq!(bench.prepare(&mut manager, X), 0);
+        for _ in 0..2 {
+            bench.kill();
+            assert_eq!(bench.counts(), [1, 0, 4, 5], "nothing has happened");
+        }
+        let mut manager = bench.manager();
+        assert_eq!(bench.decide(&mut manager, X, commit), 0);
+        bench.kill();
+        let (left, dead) = settled_as(&bench, u64::from(commit));
+        // 4 lies in the range of the mark under which the others were given out.
+        let left: Vec<_> = left.into_iter().filter(|(number, _)| *number != 4).collect();
+        if commit {
+            assert_eq!((left, dead), (vec![(1, 1), (2, 0)], vec![0]));
+        } else {
+            assert_eq!((left, dead), (vec![(0, 1), (1, 1), (2, 1), (3, 1)], vec![]));
+        }
+        bench.nothing_in_doubt();
+    }
 }
 
 #[test]

@@ -169,6 +169,7 @@ pub(crate) const FEATURES: &[Feature] = &[
     row("tx-unknown-id", transactions::unknown_id),
     killing("tx-kill", transactions::kill),
     killing("tx-kill-committing", transactions::kill_committing),
+    killing("tx-kill-outcomes", transactions::kill_outcomes),
     killing("tx-kill-failover", transactions::kill_failover),
     killing("xa-two-phase", branches::two_phase),
     killing("xa-kill-deciding", branches::kill_deciding),
@@ -188,6 +189,7 @@ const NO_PREFETCH: &str =
     "what came before a rollback and was not looked at stays with the application: the order is its own";
 const ONE_RESOURCE: &str =
     "XA is our extension of AMQP: one resource for it is written, in Java over Proton-J, on which Qpid JMS stands";
+const ONLY_ACCEPTED: &str = "what a transacted session of JMS receives is accepted";
 const NO_FAILOVER: &str = "its transactions end with their connection: that is row tx-kill";
 
 /// Cells that the client's interface cannot express, with the reason that is printed; a name that ends with `*` is that of all
@@ -196,7 +198,8 @@ pub(crate) const NOT_APPLICABLE: &[(Kind, &str, &str)] = &[
     (Kind::QpidJms, "credit", "JMS has a prefetch, no call grants a number of messages"),
     (Kind::Rhea, "tx-send*", NO_STATE_SENT),
     (Kind::Rhea, "tx-both", NO_STATE_SENT),
-    (Kind::QpidJms, "tx-outcomes", "what a transacted session of JMS receives is accepted"),
+    (Kind::QpidJms, "tx-outcomes", ONLY_ACCEPTED),
+    (Kind::QpidJms, "tx-kill-outcomes", ONLY_ACCEPTED),
     (Kind::Proton, "tx-acquire", NO_FLOW_PROPERTIES),
     (Kind::Rhea, "tx-acquire", NO_FLOW_PROPERTIES),
     (Kind::QpidJms, "tx-acquire", NO_FLOW_PROPERTIES),

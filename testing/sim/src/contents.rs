@@ -29,6 +29,8 @@ struct Known {
     failed: Vec<(u64, String)>,
     /// Somebody rejected it.
     rejected: bool,
+    /// When that was final, and in which queue.
+    gone: Option<(u64, String)>,
 }
 
 /// See the module.
@@ -70,6 +72,11 @@ impl Contents {
         self.known.entry(message).or_default().rejected = true;
     }
 
+    /// The broker has answered that it is rejected in this queue.
+    pub(crate) fn rejected_for_good(&mut self, at_ns: u64, message: MessageId, queue: &str) {
+        self.known.entry(message).or_default().gone = Some((at_ns, queue.to_owned()));
+    }
+
     /// The broker has answered a return.
     pub(crate) fn returned(&mut self, at_ns: u64, message: MessageId, said: Said, queue: &str) {
         if said == Said::default() {
@@ -87,7 +94,7 @@ impl Contents {
         let &Delivery { message, bytes, queue, dead, attached_ns } = delivery;
         let none = Known::default();
         let known = self.known.get(&message).unwrap_or(&none);
-        if known.added.is_empty() && known.failed.is_empty() && !dead {
+        if known.added.is_empty() && known.failed.is_empty() && known.gone.is_none() && !dead {
             return;
         }
         let Ok(view) = MessageView::parse(bytes, &Limits::default()) else { return };
@@ -103,6 +110,11 @@ impl Contents {
         let here = known.failed.iter().filter(|(at, of)| *at < attached_ns && of == queue).count() as u64;
         if !dead && self.limit > 0 && here >= u64::from(self.limit) {
             wrong.push(format!("it was given back as failed {here} times, and gets {} attempts", self.limit));
+        }
+        // An operator may have moved it back from the dead letters, and then it says so.
+        let again = known.gone.as_ref().is_some_and(|(at, of)| *at < attached_ns && of == queue);
+        if again && !dead && told("x-opt-packhorse-reason").is_none() {
+            wrong.push("it was rejected in a transaction that was committed, and is there still".to_owned());
         }
         if dead {
             let reason = told("x-opt-packhorse-reason").and_then(|value| value.as_str()).unwrap_or("none");

@@ -250,7 +250,7 @@ fn work(draw: &mut Draw, host: usize, setup: &Setup) -> Work {
     let outs: Vec<Out> = outs.collect();
     let ins = (0..draw.range(0, 2)).map(|_| {
         let (credit, hold) = (draw.range(2, 20) as u32, draw.range(1, 8) as usize);
-        let manner = Manner { careful: false, presettled: false, credit, hold, hold_us: 5_000, accepts: 100 };
+        let manner = Manner { careful: false, presettled: false, credit, hold, hold_us: 5_000, accepts: 85 };
         In::new(queue(draw), Use::Consume, manner)
     });
     Work::new(outs, ins.collect())

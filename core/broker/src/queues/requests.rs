@@ -128,7 +128,7 @@ impl Queues {
             Request::StageEnqueue { txn, head, payload, identity } => {
                 self.on_stage_enqueue(id, txn, head, payload, identity.as_deref());
             }
-            Request::StageAcknowledge { txn, key } => self.on_stage_acknowledge(id, txn, key),
+            Request::StageSettle { txn, key, outcome } => self.on_stage_settle(id, txn, key, outcome),
             Request::Unsubscribe { consumer, lost } => {
                 let Some(subscriber) = self.subscribers.remove(&consumer) else { return };
                 self.tell(subscriber.slot, Input::Unsubscribe { consumer, lost });

@@ -6,7 +6,7 @@ mod pieces;
 use super::Queues;
 use crate::mail::Payload;
 use crate::ring::Ring;
-use packhorse_model::{EntryKey, Head, Identity, Purpose, QueueId, Resolution, ShardId, TxnId};
+use packhorse_model::{EntryKey, Head, Identity, Outcome, Purpose, QueueId, Resolution, ShardId, TxnId};
 use packhorse_queue::{self as queue, DeliveryKey};
 use packhorse_store::{Op, Ticket, TxOps};
 use packhorse_txn::{Cause, Gathered, Input};
@@ -127,11 +127,16 @@ impl Queues {
         }
     }
 
-    /// A transaction acknowledges a delivery of a queue of this shard.
-    pub(super) fn on_stage_acknowledge(&mut self, id: QueueId, txn: TxnId, key: DeliveryKey) {
+    /// A delivery of a queue of this shard ends in a transaction.
+    pub(super) fn on_stage_settle(&mut self, id: QueueId, txn: TxnId, key: DeliveryKey, outcome: Outcome) {
         let cause = match self.slot(id) {
-            Some(slot) if self.tell(slot, queue::Input::StageAcknowledge { txn, key }).settled() => return,
-            Some(_) => Cause::Stale,
+            Some(slot) => {
+                let outcome = self.with_earlier_annotations(slot, key, outcome);
+                if self.tell(slot, queue::Input::StageSettle { txn, key, outcome }).settled() {
+                    return;
+                }
+                Cause::Stale
+            }
             None => Cause::QueueGone,
         };
         self.tell_home(Input::Failed { txn, cause });

@@ -382,7 +382,7 @@ impl Rig {
 
     pub(super) fn remove(&mut self, control: Control, txn: TxnId, queue: QueueId, key: DeliveryKey) {
         self.queues(usize::from(control.shard.0))
-            .stage_acknowledge(queue, txn, control, key)
+            .stage_settle(queue, txn, control, key, packhorse_model::Outcome::Acknowledge)
             .expect("the work is taken");
     }
 

@@ -5,7 +5,7 @@ use crate::coordinator::{
     answer, ask, commit, controlled, declare, discharge, end, forget, prepare, recover, rollback, start,
 };
 use crate::world::{C, Msg, World, each, each_with, number};
-use packhorse_amqp10::codec::{Outcome, Rejected};
+use packhorse_amqp10::codec::{Modified, Outcome, Rejected};
 use packhorse_amqp10::transaction::{Request, XaCommit, XaPrepare, XaRecover, XaStart, XaXid, flags};
 use packhorse_broker::{By, Command, Reply};
 use packhorse_model::Xid;
@@ -626,6 +626,39 @@ fn other_outcomes_wait_for_the_decision() {
         world.run();
         assert_eq!(numbers(world), [1, 3]);
         assert_eq!(world.take("DLQ").len(), 1);
+    });
+}
+
+#[test]
+fn other_outcomes_survive_with_their_branch() {
+    each(|world| {
+        for (g, commits) in [(b"A", true), (b"B", false)] {
+            world.fill("q", 0..4);
+            let w = worker(world, "x", 4);
+            let txn = begin(world, w.c, w.control, g);
+            let failed = Modified { delivery_failed: true, undeliverable_here: false, message_annotations: None };
+            let rejected = Outcome::Rejected(Rejected::default());
+            let outcomes = [Outcome::Released, Outcome::Modified(failed), rejected, Outcome::Accepted];
+            for (at, outcome) in outcomes.into_iter().enumerate() {
+                world[w.c].decide_in(&txn, w.r, at, Some(outcome), true);
+            }
+            world.run();
+            assert_eq!(end(world, w.c, w.control, g, flags::SUCCESS), "xa 0");
+            assert_eq!(prepare(world, w.c, w.control, g), "xa 0");
+            world.crash(1);
+            assert_eq!(counts(world), [0, 0, 4, 4], "nothing has happened");
+            let (m, control) = manager(world);
+            if commits {
+                assert_eq!(commit(world, m, control, g, false), "xa 0");
+            } else {
+                assert_eq!(rollback(world, m, control, g), "xa 0");
+            }
+            world.crash(2);
+            let (left, letters): (&[(u64, u32)], &[u64]) =
+                if commits { (&[(0, 0), (1, 1)], &[2]) } else { (&[(0, 1), (1, 1), (2, 1), (3, 1)], &[]) };
+            assert_eq!(world.take("q"), left);
+            assert_eq!(world.take("DLQ").iter().map(|(n, _)| *n).collect::<Vec<_>>(), letters);
+        }
     });
 }
 

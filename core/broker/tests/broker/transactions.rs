@@ -611,7 +611,7 @@ fn other_outcomes_happen_at_the_commit_and_not_before() {
             world[c].decide_in(&txn, r, at, Some(outcome), true);
         }
         world.run();
-        assert_eq!(world.queue("q").counters.acquired + world.queue("q").counters.removing, 4);
+        assert_eq!(world.queue("q").counters.removing, 4);
         assert_eq!(discharge(world, c, control, &txn, false), "accepted");
         assert_eq!(world.take("q"), [(1, 0), (2, 1)]);
         assert_eq!(world.take("DLQ").iter().map(|(n, _)| *n).collect::<Vec<_>>(), [3]);
@@ -622,40 +622,38 @@ fn other_outcomes_happen_at_the_commit_and_not_before() {
 fn rolled_back_other_outcomes_never_were() {
     each(|world| {
         let (c, control) = controlled(world, "c");
-        // One that has settled them: the default outcome.
-        world.fill("q", 1..=2);
-        let modified = Modified { delivery_failed: true, undeliverable_here: false, message_annotations: None };
-        let terms =
-            ReceiverTerms { credit: 2, default_outcome: Some(Outcome::Modified(modified)), ..ReceiverTerms::default() };
-        let r = world[c].receiver_with(0, "r", "q", terms);
-        world.run();
+        let r = received(world, c, "q", 1..=4, 4);
         let txn = declare(world, c, control);
-        world[c].decide_in(&txn, r, 0, Some(Outcome::Rejected(Rejected::default())), true);
-        // One that has not: it is as it was.
-        world[c].decide_in(&txn, r, 1, Some(Outcome::Released), false);
+        let modified = Modified { delivery_failed: false, undeliverable_here: true, message_annotations: None };
+        let outcomes =
+            [Outcome::Released, Outcome::Modified(modified), Outcome::Rejected(Rejected::default()), Outcome::Accepted];
+        for (at, outcome) in outcomes.into_iter().enumerate() {
+            // Whether the client has settled them or not.
+            world[c].decide_in(&txn, r, at, Some(outcome), at.is_multiple_of(2));
+        }
         world.run();
         assert_eq!(discharge(world, c, control, &txn, true), "accepted");
-        assert_eq!((world.queue("q").counters.ready, world.queue("q").counters.acquired), (1, 1));
-        world[c].accept(r, 1);
-        world.run();
-        assert_eq!(world.take("q"), [(1, 1)]);
+        assert!(world[c].links[r].got[1].settled_later && world[c].links[r].got[3].settled_later);
+        assert_eq!(world.take("q"), [(1, 1), (2, 1), (3, 1), (4, 1)], "as any that a rollback brings back");
         assert!(!world.exists("DLQ") || ready(world, &["DLQ"]) == [0]);
     });
 }
 
 #[test]
-fn a_consumer_that_goes_leaves_its_acknowledgements_in_the_transaction() {
+fn a_consumer_that_goes_leaves_its_outcomes_in_the_transaction() {
     each(|world| {
         let (c, control) = controlled(world, "c");
-        let r = received(world, c, "q", 1..=3, 3);
+        let r = received(world, c, "q", 1..=4, 4);
         let txn = declare(world, c, control);
         world[c].decide_in(&txn, r, 0, ACCEPTED, true);
         world[c].decide_in(&txn, r, 1, Some(Outcome::Released), true);
+        world[c].decide_in(&txn, r, 2, Some(Outcome::Rejected(Rejected::default())), true);
         world[c].detach(r, true);
         world.run();
-        assert_eq!(ready(world, &["q"]), [2]);
+        assert_eq!(ready(world, &["q"]), [1]);
         assert_eq!(discharge(world, c, control, &txn, false), "accepted");
-        assert_eq!(world.take("q"), [(2, 0), (3, 0)]);
+        assert_eq!(world.take("q"), [(2, 0), (4, 0)]);
+        assert_eq!(world.take("DLQ").iter().map(|(n, _)| *n).collect::<Vec<_>>(), [3]);
     });
 }
 

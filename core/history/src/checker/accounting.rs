@@ -255,7 +255,8 @@ impl Known<'_> {
             End::Rejected | End::Failed | End::RolledBack => true,
             End::Open => self.record.consumers.get(receipt.consumer).detached.is_some_and(|detached| !detached.orderly),
             End::Acknowledged | End::AcknowledgedInTx => !self.arrived(receipt),
-            End::GivenBack | End::Declined => false,
+            // It may have been rolled back, which counts as an attempt.
+            End::GivenBack | End::Declined => receipt.returned_in != NONE,
         });
         if tried { Certainty::Maybe } else { Certainty::No }
     }

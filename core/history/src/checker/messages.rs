@@ -117,6 +117,8 @@ pub(crate) struct Receipt {
     pub(crate) count: u32,
     /// The transaction it was acknowledged in; once all is read its end is what became of that.
     pub(crate) tx: u32,
+    /// The transaction in which it was given back or rejected; once all is read its end is what became of that.
+    pub(crate) returned_in: u32,
     pub(crate) end: End,
     pub(crate) redelivered: bool,
     pub(crate) crc_ok: bool,
@@ -139,6 +141,7 @@ impl Receipt {
             queue,
             count: 0,
             tx: NONE,
+            returned_in: NONE,
             end: End::Open,
             redelivered: false,
             crc_ok: true,

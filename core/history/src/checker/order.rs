@@ -240,11 +240,13 @@ fn upside_down(record: &Record, inversion: &Disorder, scratch: &mut Vec<Receipt>
     add(record, message, sent, &events, what, report);
 }
 
-/// Whether a delivery was back in its place before the link of a later one began: its own link had ended in order, with an answer.
+/// Whether a delivery was back in its place before the link of a later one began: its own link had ended in order, with an answer. What
+/// was given back in a transaction waits for the end of that instead.
 fn certainly_back(record: &Record, earlier: &Receipt, later: &Receipt) -> bool {
     let (link, next) = (record.consumers.get(earlier.consumer), record.consumers.get(later.consumer));
     let back_at = link.detached.filter(|detached| detached.orderly && detached.answered).map(|over| over.answered_at);
     earlier.consumer != later.consumer
+        && earlier.returned_in == NONE
         && matches!(earlier.end, End::Open | End::GivenBack | End::Declined)
         && back_at.is_some_and(|at| at + record.options.slack_ns < next.attached_at)
 }

@@ -252,17 +252,17 @@ impl Record {
                 }
                 Ok(())
             }
-            Event::Release { message, consumer } => {
-                self.settled(message, consumer, End::GivenBack, at, place).map(drop)
+            Event::Release { message, consumer, tx } => {
+                self.returned(message, consumer, (End::GivenBack, tx), at, place)
             }
-            Event::Reject { message, consumer } => self.settled(message, consumer, End::Rejected, at, place).map(drop),
-            Event::Modified { message, consumer, delivery_failed, undeliverable_here } => {
+            Event::Reject { message, consumer, tx } => self.returned(message, consumer, (End::Rejected, tx), at, place),
+            Event::Modified { message, consumer, delivery_failed, undeliverable_here, tx } => {
                 let end = match (delivery_failed, undeliverable_here) {
                     (true, _) => End::Failed,
                     (false, true) => End::Declined,
                     (false, false) => End::GivenBack,
                 };
-                self.settled(message, consumer, end, at, place)?;
+                self.returned(message, consumer, (end, tx), at, place)?;
                 if undeliverable_here {
                     self.not_here(message, consumer);
                 }
@@ -588,6 +588,22 @@ impl Record {
         };
         (receipt.end, receipt.end_at, receipt.end_place) = (end, at, place);
         Ok(Some(receipt))
+    }
+
+    /// It was not acknowledged; perhaps in a transaction.
+    fn returned(
+        &mut self,
+        message: MessageId,
+        consumer: u32,
+        (end, tx): (End, Option<u64>),
+        at: u64,
+        place: Place,
+    ) -> Result<(), String> {
+        let tx = tx.map(|tx| self.transactions.index(tx));
+        if let Some(receipt) = self.settled(message, consumer, end, at, place)? {
+            receipt.returned_in = tx.unwrap_or(NONE);
+        }
+        Ok(())
     }
 
     /// What was given back last on this link is not to come there again.

@@ -454,6 +454,19 @@ impl Transactions {
             totals.confirmed += u64::from(answer == Answer::Confirmed);
             totals.rolled_back += u64::from(answer == Answer::RolledBack);
         }
+        for receipt in messages.receipts.iter_mut().filter(|receipt| receipt.returned_in != NONE) {
+            let Some(transaction) = self.get(receipt.returned_in) else { continue };
+            let late = late(transaction, receipt.end_at, receipt.end_place);
+            let outcome = if late { Outcome::NotCommitted } else { transaction.outcome() };
+            receipt.not_here &= outcome == Outcome::Committed;
+            receipt.end = match (outcome, receipt.end) {
+                // As after any rollback: it came back as seen.
+                (Outcome::NotCommitted, _) => End::Failed,
+                // At a time that nobody knows: so nobody can say since when it is ready.
+                (_, End::GivenBack) => End::Declined,
+                (_, end) => end,
+            };
+        }
         for receipt in messages.receipts.iter_mut().filter(|receipt| receipt.tx != NONE) {
             let Some(transaction) = self.get(receipt.tx).filter(|_| receipt.end == End::AcknowledgedInTx) else {
                 continue;

@@ -112,7 +112,8 @@ mod removed {
         let purge = |messages| Event::Purge { operation: 1, queue: "DLQ", deletes: false, messages };
         let story = |count| {
             let story = Story::of(3).at(1, 1, attach(1)).at(1, 1, credit(1, 5)).confirmed(5, 0..1);
-            let story = story.at(12, 1, recv(0, 1, 0)).at(13, 1, Event::Reject { message: message(0), consumer: 1 });
+            let story =
+                story.at(12, 1, recv(0, 1, 0)).at(13, 1, Event::Reject { message: message(0), consumer: 1, tx: None });
             empty(story.at(20, 2, purge(None)).at(30, 2, purge(Some(count))), 50).broken()
         };
         assert_eq!(story(1), NOTHING);
@@ -235,8 +236,13 @@ mod elsewhere {
 
     #[test]
     fn counts_go_along() {
-        let failed =
-            Event::Modified { message: message(0), consumer: 1, delivery_failed: true, undeliverable_here: false };
+        let failed = Event::Modified {
+            message: message(0),
+            consumer: 1,
+            delivery_failed: true,
+            undeliverable_here: false,
+            tx: None,
+        };
         let story = |count| {
             let other = Event::Attach { consumer: 2, queue: OTHER, presettled: false, filtered: false };
             let story = Story::of(3).at(1, 1, attach(1)).at(1, 1, credit(1, 10)).confirmed(5, 0..1);

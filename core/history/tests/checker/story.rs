@@ -68,7 +68,7 @@ pub(crate) fn ack_ok(sequence: u64, consumer: u32) -> Event<'static> {
 }
 
 pub(crate) fn release(sequence: u64, consumer: u32) -> Event<'static> {
-    Event::Release { message: message(sequence), consumer }
+    Event::Release { message: message(sequence), consumer, tx: None }
 }
 
 pub(crate) fn attach(consumer: u32) -> Event<'static> {

@@ -509,10 +509,14 @@ impl World {
         let consumer = self.processes[process].links[link].number;
         let event = match outcome {
             Outcome::Accept { .. } => Event::Ack { message, consumer, confirmed: false, tx: None },
-            Outcome::Release => Event::Release { message, consumer },
-            Outcome::Decline => Event::Modified { message, consumer, delivery_failed: false, undeliverable_here: true },
-            Outcome::Fail => Event::Modified { message, consumer, delivery_failed: true, undeliverable_here: false },
-            Outcome::Reject => Event::Reject { message, consumer },
+            Outcome::Release => Event::Release { message, consumer, tx: None },
+            Outcome::Decline => {
+                Event::Modified { message, consumer, delivery_failed: false, undeliverable_here: true, tx: None }
+            }
+            Outcome::Fail => {
+                Event::Modified { message, consumer, delivery_failed: true, undeliverable_here: false, tx: None }
+            }
+            Outcome::Reject => Event::Reject { message, consumer, tx: None },
         };
         self.act(process, event);
         if matches!(outcome, Outcome::Release | Outcome::Decline) {

@@ -87,6 +87,7 @@ impl History {
                 address: QueueName::new("orders").unwrap(),
                 sequence: 1,
                 deliveries: 2,
+                leaving: self.below(4) == 0,
             })
         });
         Box::new(Overlay { annotations, dead_letter })

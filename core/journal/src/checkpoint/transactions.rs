@@ -11,7 +11,7 @@ use crate::record::transactions::{
 use crate::record::{Ranges, close, open, put_ranges};
 use crate::tally::Tally;
 use crate::transactions::{Branch, Facts, Kept, Outcome, Session, Transactions};
-use packhorse_model::{ClientSession, DuplicateId, ProducerId, QueueId, TxnId};
+use packhorse_model::{ClientSession, DuplicateId, Overlay, ProducerId, QueueId, TxnId};
 use packhorse_store::LostPart;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -176,8 +176,13 @@ impl Telling {
 impl List {
     /// Tells the next operations; true: these are the last.
     fn tell(&mut self, looks: &mut usize, out: &mut Vec<u8>, whole: &mut Tally) -> bool {
-        let room = SLICE_BYTES.saturating_sub(out.len()) / OPERATION_BYTES + 1;
-        let count = (self.works.len() - self.from).min(*looks).min(room);
+        let mut room = SLICE_BYTES.saturating_sub(out.len());
+        let fits = |work: &&Kept| {
+            let fits = room > 0;
+            room = room.saturating_sub(bytes(work));
+            fits
+        };
+        let count = self.works[self.from..].iter().take(*looks).take_while(fits).count();
         *looks -= count;
         let start = open(out, code::OPERATIONS, if self.in_doubt { IN_DOUBT } else { 0 }, 0, 0);
         put_txn(out, self.txn);
@@ -192,7 +197,9 @@ impl List {
                         whole.add(place.segment, 1);
                     }
                 }
-                Work::Remove { sequence, deliveries, attempts } => put_remove(out, *sequence, *deliveries, *attempts),
+                Work::Remove { sequence, deliveries, attempts, redelivery } => {
+                    put_remove(out, *sequence, (*deliveries, *attempts), redelivery.as_deref());
+                }
                 Work::Number { producer, number, floor } => put_number(out, *producer, *number, *floor),
                 Work::DuplicateId(id) => put_id(out, *id),
             }
@@ -201,6 +208,16 @@ impl List {
         self.from += count;
         self.from == self.works.len()
     }
+}
+
+/// About its length when it is told.
+fn bytes(work: &Kept) -> usize {
+    let overlay = match work {
+        Work::Remove { redelivery: Some(back), .. } => back.overlay.as_deref(),
+        Work::Remove { .. } | Work::Add { .. } | Work::Number { .. } | Work::DuplicateId(_) => None,
+    };
+    let detail = |overlay: &Overlay| overlay.dead_letter.as_ref().map_or(0, |letter| letter.detail.len());
+    OPERATION_BYTES + overlay.map_or(0, |overlay| overlay.annotations.len() + detail(overlay))
 }
 
 fn put_branch(out: &mut Vec<u8>, txn: TxnId, branch: &Branch) {

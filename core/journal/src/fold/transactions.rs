@@ -9,6 +9,7 @@ use crate::transactions::{Branch, Committed, Facts, Kept, Leaving, Open, Refused
 use packhorse_model::{Content, Head, QueueId, Resident, Sequence, TxnId};
 use packhorse_store::{
     Figures, Numbers, Recovered, RecoveredBranch, RecoveredOp, RecoveredProducer, RecoveredSession, RecoveredWork,
+    Redelivery,
 };
 
 impl Fold {
@@ -104,12 +105,15 @@ impl Fold {
         Ok(())
     }
 
+    /// Entries are removed, or come back.
     fn remove<'a>(&mut self, id: QueueId, works: impl Iterator<Item = &'a Kept>) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
         for work in works {
-            if let Work::Remove { sequence, .. } = *work {
-                queue.held.remove(&sequence);
-                queue.entries.remove(sequence, sequence, |e| e.live = false);
+            let Work::Remove { sequence, redelivery, .. } = work else { continue };
+            queue.held.remove(sequence);
+            match redelivery {
+                None => queue.entries.remove(*sequence, *sequence, |e| e.live = false),
+                Some(back) => queue.redeliver(*sequence, (**back).clone()),
             }
         }
     }
@@ -151,16 +155,16 @@ impl Fold {
                 let out = &mut ops[usize::from(queue.owner(shards).0)];
                 let mut survived = Figures::default();
                 for work in part.works() {
-                    let op = match *work {
+                    let op = match work.clone() {
                         Work::Add { index, head, content } => {
                             let content = told(content);
                             survived.adds += 1;
                             survived.bytes += content.length();
                             RecoveredWork::Enqueue { index, head, content }
                         }
-                        Work::Remove { sequence, deliveries, attempts } => {
+                        Work::Remove { sequence, deliveries, attempts, redelivery } => {
                             survived.removes += 1;
-                            RecoveredWork::Acknowledge { sequence, deliveries, attempts }
+                            RecoveredWork::Acknowledge { sequence, deliveries, attempts, redelivery }
                         }
                         Work::Number { producer, number, floor } => RecoveredWork::Number { producer, number, floor },
                         Work::DuplicateId(id) => RecoveredWork::DuplicateId(id),
@@ -230,11 +234,9 @@ impl Queue {
 
     /// It is not removed after all.
     fn come_back(&mut self, work: &Kept) {
-        if let Work::Remove { sequence, deliveries, attempts } = *work {
+        if let Work::Remove { sequence, deliveries, attempts, .. } = *work {
             self.held.remove(&sequence);
-            if let Some(entry) = self.entries.get_mut(sequence) {
-                (entry.deliveries, entry.attempts, entry.suspect) = (deliveries, attempts, None);
-            }
+            self.redeliver(sequence, Redelivery { deliveries, attempts, overlay: None });
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{Index, QueueIndex};
 use crate::record::transactions::Work;
 use crate::transactions::{Kept, Part, Refused};
 use packhorse_model::{LargeId, QueueId, Sequence};
-use packhorse_store::Numbers;
+use packhorse_store::{Numbers, Redelivery};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -38,6 +38,8 @@ struct Task {
     /// Some are numbers of producers, or duplicate ids.
     numbered: bool,
     fate: Fate,
+    /// The first and the last entry that a commit brings back.
+    returned: Option<(Sequence, Sequence)>,
 }
 
 /// See the file's head. In the order of their records.
@@ -65,8 +67,8 @@ impl Index {
             queue.facts.reserved = queue.facts.reserved.max(first.saturating_add(u64::from(count)));
         }
         if !part.is_empty() {
-            let numbered = part.numbered;
-            self.behind.tasks.push_back(Task { queue, lists: part.lists.into(), done: 0, numbered, fate });
+            let Part { lists, numbered, returned } = part;
+            self.behind.tasks.push_back(Task { queue, lists: lists.into(), done: 0, numbered, fate, returned });
         }
     }
 
@@ -132,8 +134,9 @@ impl Index {
         let holds = tasks.clone().any(|task| matches!(task.fate, Fate::Hold));
         let held = |queue: &QueueIndex| first <= last && queue.held.range(first..=last).next().is_some();
         tasks.any(|task| match task.fate {
-            Fate::Commit { numbers: Some(numbers), .. } => {
-                numbers.first <= last && first < numbers.first.saturating_add(u64::from(numbers.count))
+            Fate::Commit { numbers, .. } => {
+                let added = numbers.map(|n| (n.first, n.first.saturating_add(u64::from(n.count)).saturating_sub(1)));
+                added.into_iter().chain(task.returned).any(|(from, to)| from <= last && first <= to)
             }
             Fate::Rollback => holds || self.queues.get(&id).is_some_and(held),
             _ => false,
@@ -151,7 +154,11 @@ impl Index {
             Fate::Commit { numbers, noted, at_ms: _ } => {
                 self.let_go(id, works);
                 self.add(id, works, numbers, noted, unlinks)?;
-                self.acknowledge(id, removed(works), unlinks);
+                self.acknowledge(id, gone(works), unlinks);
+                if let Some(queue) = self.queues.get_mut(&id) {
+                    let back = works.iter().filter_map(returns);
+                    back.for_each(|(sequence, back)| queue.redeliver(sequence, back.clone()));
+                }
             }
             Fate::Rollback => {
                 self.let_go(id, works);
@@ -189,12 +196,21 @@ impl QueueIndex {
     /// Entries are not removed after all.
     fn come_back(&mut self, works: &[Kept]) {
         for work in works {
-            if let Work::Remove { sequence, deliveries, attempts } = *work
-                && self.find(sequence).is_some()
-            {
-                let note = self.notes.entry(sequence).or_default();
-                (note.deliveries, note.attempts, note.suspect) = (deliveries, attempts, None);
+            if let Work::Remove { sequence, deliveries, attempts, .. } = *work {
+                self.redeliver(sequence, Redelivery { deliveries, attempts, overlay: None });
             }
+        }
+    }
+
+    /// An entry has come back from a delivery.
+    pub(super) fn redeliver(&mut self, sequence: Sequence, back: Redelivery) {
+        if self.find(sequence).is_none() {
+            return;
+        }
+        let note = self.notes.entry(sequence).or_default();
+        (note.deliveries, note.attempts, note.suspect) = (back.deliveries, back.attempts, None);
+        if back.overlay.is_some() {
+            note.overlay = back.overlay;
         }
     }
 }
@@ -205,4 +221,20 @@ fn removed(works: &[Kept]) -> impl Iterator<Item = (Sequence, Sequence)> {
         Work::Remove { sequence, .. } => Some((*sequence, *sequence)),
         Work::Add { .. } | Work::Number { .. } | Work::DuplicateId(_) => None,
     })
+}
+
+/// Of these, what a commit removes.
+fn gone(works: &[Kept]) -> impl Iterator<Item = (Sequence, Sequence)> {
+    works.iter().filter_map(|work| match work {
+        Work::Remove { sequence, redelivery: None, .. } => Some((*sequence, *sequence)),
+        Work::Remove { .. } | Work::Add { .. } | Work::Number { .. } | Work::DuplicateId(_) => None,
+    })
+}
+
+/// What a commit brings back.
+fn returns(work: &Kept) -> Option<(Sequence, &Redelivery)> {
+    match work {
+        Work::Remove { sequence, redelivery: Some(back), .. } => Some((*sequence, back)),
+        Work::Remove { .. } | Work::Add { .. } | Work::Number { .. } | Work::DuplicateId(_) => None,
+    }
 }

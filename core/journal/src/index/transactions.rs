@@ -49,7 +49,7 @@ impl Index {
             }
             Transactional::Prepare(prepare) => {
                 for part in &prepare.parts {
-                    let works: Result<Vec<Kept>, _> = part.works.iter().map(|work| work.at(batch)).collect();
+                    let works: Result<Vec<Kept>, _> = part.works.iter().map(|work| work.clone().at(batch)).collect();
                     let works = works?;
                     self.count(&works);
                     if !self.queues.contains_key(&part.queue) {

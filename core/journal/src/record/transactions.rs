@@ -2,13 +2,15 @@
 //!
 //! Must not know: what becomes of an operation.
 
-use super::{Where, close, code, head, open, put_head};
+use super::{Where, close, code, head, open, overlay, put_head, put_overlay};
 use crate::bytes_io::{Malformed, Reader, crc, put_bytes, put_u32, put_u64};
 use bytes::Bytes;
 use packhorse_model::{
     BrokerId, ClientSession, DuplicateId, Head, LargeId, ProducerId, QueueId, Sequence, ShardId, Token, TxnId, Xid,
 };
-use packhorse_store::{Ahead, Body, Decide, Figures, Heuristic, HeuristicOutcome, Numbers, Op, Stored, TxnOp, TxnPart};
+use packhorse_store::{
+    Ahead, Body, Decide, Figures, Heuristic, HeuristicOutcome, Numbers, Op, Redelivery, Stored, TxnOp, TxnPart,
+};
 use std::sync::Arc;
 
 const TOKEN: u8 = 1;
@@ -25,13 +27,15 @@ const ADD: u8 = 1;
 const ADD_LARGE: u8 = 2;
 const REMOVE: u8 = 3;
 const NUMBER: u8 = 4;
-/// 5 and 6 are kept for outcomes other than accepted.
+/// An entry that comes back at the commit, without an overlay and with one.
+const RETURN: u8 = 5;
+const RETURN_CHANGED: u8 = 6;
 const DUPLICATE_ID: u8 = 7;
 /// The shortest operation, bytes.
 const REMOVE_BYTES: usize = 17;
 
 /// One operation; `C` is where an added message's content is.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Work<C> {
     /// A message is added.
     Add {
@@ -40,8 +44,14 @@ pub(crate) enum Work<C> {
         head: Head,
         content: C,
     },
-    /// An entry is removed; the numbers are those with which it may come back.
-    Remove { sequence: Sequence, deliveries: u32, attempts: u32 },
+    /// An entry is removed; the numbers are those with which a rollback brings it back.
+    Remove {
+        sequence: Sequence,
+        deliveries: u32,
+        attempts: u32,
+        /// It is not removed after all, but comes back at the commit.
+        redelivery: Option<Arc<Redelivery>>,
+    },
     /// A message that is added has this number of a producer's.
     Number { producer: ProducerId, number: u64, floor: u64 },
     /// A message that is added has this duplicate id.
@@ -91,13 +101,15 @@ impl Transactional {
 
     /// Entries of a queue that a decision in it removes, or keeps from being loaded.
     pub(crate) fn removed(&self, queue: QueueId) -> impl Iterator<Item = Sequence> {
-        let parts: &[Part] = match self {
-            Transactional::Commit(commit) => &commit.parts,
-            Transactional::Prepare(prepare) => &prepare.parts,
-            _ => &[],
+        let (parts, returns): (&[Part], bool) = match self {
+            Transactional::Commit(commit) => (&commit.parts, true),
+            Transactional::Prepare(prepare) => (&prepare.parts, false),
+            _ => (&[], false),
         };
         let works = parts.iter().filter(move |part| part.queue == queue).flat_map(|part| &part.works);
-        works.filter_map(|work| match work {
+        works.filter_map(move |work| match work {
+            // What a commit brings back is there.
+            Work::Remove { redelivery: Some(_), .. } if returns => None,
             Work::Remove { sequence, .. } => Some(*sequence),
             Work::Add { .. } | Work::Number { .. } | Work::DuplicateId(_) => None,
         })
@@ -415,7 +427,9 @@ fn put_ops(out: &mut Vec<u8>, ops: &[TxnOp], content: &Content<'_>, large: &mut 
                     }
                 }
             }
-            TxnOp::Acknowledge { sequence, deliveries, attempts } => put_remove(out, *sequence, *deliveries, *attempts),
+            TxnOp::Acknowledge { sequence, deliveries, attempts, redelivery } => {
+                put_remove(out, *sequence, (*deliveries, *attempts), redelivery.as_deref());
+            }
             TxnOp::Number { producer, number, floor } => put_number(out, *producer, *number, *floor),
             TxnOp::DuplicateId(id) => put_id(out, *id),
         }
@@ -429,12 +443,26 @@ pub(crate) fn put_add(out: &mut Vec<u8>, index: u32, head: &Head, large: bool) {
     put_head(out, head);
 }
 
-/// A removed entry.
-pub(crate) fn put_remove(out: &mut Vec<u8>, sequence: Sequence, deliveries: u32, attempts: u32) {
-    out.push(REMOVE);
+/// A removed entry, or one that comes back; deliveries and attempts after a rollback.
+pub(crate) fn put_remove(
+    out: &mut Vec<u8>,
+    sequence: Sequence,
+    (deliveries, attempts): (u32, u32),
+    redelivery: Option<&Redelivery>,
+) {
+    out.push(match redelivery {
+        None => REMOVE,
+        Some(Redelivery { overlay: None, .. }) => RETURN,
+        Some(_) => RETURN_CHANGED,
+    });
     put_u64(out, sequence);
     put_u32(out, deliveries);
     put_u32(out, attempts);
+    if let Some(Redelivery { deliveries, attempts, overlay }) = redelivery {
+        put_u32(out, *deliveries);
+        put_u32(out, *attempts);
+        overlay.iter().for_each(|overlay| put_overlay(out, overlay));
+    }
 }
 
 /// The number of an added message.
@@ -464,13 +492,23 @@ pub(crate) fn works<C>(
             kind @ (ADD | ADD_LARGE) => {
                 Work::Add { index: r.u32()?, head: head(r)?, content: content(r, kind == ADD_LARGE)? }
             }
-            REMOVE => Work::Remove { sequence: r.u64()?, deliveries: r.u32()?, attempts: r.u32()? },
+            kind @ (REMOVE | RETURN | RETURN_CHANGED) => {
+                let (sequence, deliveries, attempts) = (r.u64()?, r.u32()?, r.u32()?);
+                let redelivery = if kind == REMOVE { None } else { Some(redelivery(r, kind == RETURN_CHANGED)?) };
+                Work::Remove { sequence, deliveries, attempts, redelivery: redelivery.map(Arc::new) }
+            }
             DUPLICATE_ID => Work::DuplicateId(DuplicateId(id(r)?)),
             NUMBER => Work::Number { producer: ProducerId(id(r)?), number: r.u64()?, floor: r.u64()? },
             _ => return Err(Malformed),
         });
     }
     Ok(works)
+}
+
+fn redelivery(r: &mut Reader<'_>, changed: bool) -> Result<Redelivery, Malformed> {
+    let (deliveries, attempts) = (r.u32()?, r.u32()?);
+    let overlay = if changed { Some(Box::new(overlay(r)?)) } else { None };
+    Ok(Redelivery { deliveries, attempts, overlay })
 }
 
 /// Where a content is, within its batch.

@@ -186,7 +186,11 @@ impl Model {
     pub(crate) fn start(&mut self) {
         self.entries.retain(|_, e| !e.volatile);
         self.start_transactions();
-        for (key, entry) in self.entries.iter_mut().filter(|(_, entry)| !entry.held) {
+        for (key, entry) in &mut self.entries {
+            // Nobody can have got what is held, or leaves.
+            if entry.held || entry.overlay.as_ref().is_some_and(|overlay| overlay.leaves()) {
+                continue;
+            }
             let marks = &self.queues[&key.queue].marks;
             let marked = marks.iter().any(|m| m.0 <= key.sequence && key.sequence <= m.1);
             match &mut entry.suspect {

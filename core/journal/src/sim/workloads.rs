@@ -8,7 +8,7 @@ use crate::sim::model::Stuff;
 use bytes::Bytes;
 use packhorse_model::{
     ContentFormat, DeadLetter, DuplicateId, EntryKey, Head, HeadFlags, LargeId, OnFull, Overlay, ProducerId, QueueId,
-    QueueLimits, QueueName, QueueSettings, Reason,
+    QueueLimits, QueueName, QueueSettings, Reason, Sequence,
 };
 use packhorse_store::{Batch, Load, Op, PASSED, RESERVE, Stored};
 
@@ -285,16 +285,22 @@ fn queues_come_and_go(player: &mut Player, turn: u64) {
     }
 }
 
-fn relocate(player: &mut Player, batch: &mut Batch, from: EntryKey, to: QueueId) {
-    let to = EntryKey { queue: to, sequence: player.draw_sequence(to) };
+/// A dead letter, for the entry of this number.
+fn letter(sequence: Sequence) -> Box<Overlay> {
     let dead_letter = Some(Box::new(DeadLetter {
         reason: Reason::Rejected,
         detail: "no such customer".into(),
         address: QueueName::new("orders").expect("a valid name"),
-        sequence: from.sequence,
+        sequence,
         deliveries: 3,
+        leaving: false,
     }));
-    let overlay = Box::new(Overlay { annotations: Bytes::from_static(b"noted"), dead_letter });
+    Box::new(Overlay { annotations: Bytes::from_static(b"noted"), dead_letter })
+}
+
+fn relocate(player: &mut Player, batch: &mut Batch, from: EntryKey, to: QueueId) {
+    let to = EntryKey { queue: to, sequence: player.draw_sequence(to) };
+    let overlay = letter(from.sequence);
     let persistent = !player.state().entries[&from].volatile;
     batch.push(Op::Relocate { from, to, head: head(9, persistent), deliveries: 3, attempts: 2, overlay });
 }

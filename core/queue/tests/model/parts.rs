@@ -1,8 +1,9 @@
 //! Transactions: the naive rules.
 
 use super::*;
-use packhorse_model::{Purpose, Resolution, ShardId, TxnId};
-use packhorse_store::{Ahead, Numbers, TxnOp};
+use packhorse_model::{DeadLetter, Purpose, Resolution, ShardId, TxnId};
+use packhorse_store::{Ahead, Numbers, Redelivery, TxnOp};
+use std::sync::Arc;
 
 #[derive(Debug)]
 struct Add {
@@ -16,10 +17,27 @@ struct Add {
     ahead: bool,
 }
 
+/// What a commit makes of an entry.
+#[derive(Debug)]
+enum Then {
+    Gone,
+    /// It comes back, perhaps as seen, perhaps not to this consumer.
+    Back(bool, Option<u64>),
+    Letter(Reason),
+}
+
+#[derive(Debug)]
+struct Remove {
+    sequence: u64,
+    then: Then,
+    /// All that it has then, if that changes.
+    annotations: Option<Vec<u8>>,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Part {
     adds: Vec<Add>,
-    removes: Vec<u64>,
+    removes: Vec<Remove>,
     /// What the record must be told.
     ops: Vec<TxnOp>,
     ahead: Ahead,
@@ -63,7 +81,7 @@ impl World {
             }
             2 | 3 => {
                 let number = self.open_part(b);
-                self.stage_remove(number, a);
+                self.stage_remove(number, a, b);
             }
             4 => {
                 let dead = self.dead.keys().copied();
@@ -102,7 +120,7 @@ impl World {
         let key = self.keys.first().copied();
         match key.filter(|_| b.is_multiple_of(2)) {
             Some(key) => {
-                let answer = self.handle(Input::StageAcknowledge { txn: id(number), key });
+                let answer = self.handle(Input::StageSettle { txn: id(number), key, outcome: Outcome::Acknowledge });
                 assert_eq!(answer, Answer::Settled(false), "it is dropped");
             }
             None => drop(self.handle(Input::StageRefused { txn: id(number) })),
@@ -180,30 +198,84 @@ impl World {
         self.expected.ahead.push((number, true));
     }
 
-    fn stage_remove(&mut self, number: u64, a: u32) {
+    /// What a commit makes of an entry of which its consumer says this, and what it says.
+    fn then(&self, sequence: u64, consumer: u64, b: u32) -> (Remove, Outcome) {
+        let annotations = if b & 32 != 0 { Bytes::from(vec![b as u8; 3]) } else { Bytes::new() };
+        let undeliverable_here = b & 64 != 0;
+        let exhausted = self.entries[&sequence].attempts + 1 >= LIMIT && !self.dead_letters;
+        let seen = |not_to| if exhausted { Then::Letter(Reason::DeliveryLimit) } else { Then::Back(true, not_to) };
+        let not_to = undeliverable_here.then_some(consumer);
+        let changed = (!annotations.is_empty()).then(|| annotations.to_vec());
+        let (then, annotations, outcome) = match b / 3 % 8 {
+            0 => (Then::Back(false, None), None, Outcome::ReturnUnseen),
+            1 => (seen(not_to), changed, Outcome::ReturnSeen { undeliverable_here, annotations }),
+            2 => (Then::Back(false, not_to), changed, Outcome::ReturnModified { undeliverable_here, annotations }),
+            3 if self.dead_letters => (seen(Some(consumer)), None, Outcome::Reject { detail: "why".into() }),
+            3 => (Then::Letter(Reason::Rejected), None, Outcome::Reject { detail: "why".into() }),
+            _ => (Then::Gone, None, Outcome::Acknowledge),
+        };
+        (Remove { sequence, then, annotations }, outcome)
+    }
+
+    /// The same, as the record is told it.
+    fn redelivery(&self, remove: &Remove) -> Option<Arc<Redelivery>> {
+        let entry = &self.entries[&remove.sequence];
+        let (deliveries, attempts) = (entry.deliveries, entry.attempts);
+        let overlay = |annotations: &Vec<u8>| {
+            let (annotations, dead_letter) = (Bytes::from(annotations.clone()), None);
+            Box::new(Overlay { annotations, dead_letter })
+        };
+        let changed = remove.annotations.as_ref().map(overlay);
+        Some(Arc::new(match remove.then {
+            Then::Gone => return None,
+            Then::Back(seen, _) => {
+                let seen = u32::from(seen);
+                Redelivery { deliveries: deliveries + seen, attempts: attempts + seen, overlay: changed }
+            }
+            Then::Letter(reason) => {
+                let before = || entry.overlay.as_ref().map(overlay).unwrap_or_default();
+                let mut overlay = changed.unwrap_or_else(before);
+                overlay.dead_letter = Some(Box::new(DeadLetter {
+                    reason,
+                    detail: if reason == Reason::Rejected { "why".into() } else { String::new() },
+                    address: self.queue.name().clone(),
+                    sequence: remove.sequence,
+                    deliveries: deliveries + 1,
+                    leaving: true,
+                }));
+                Redelivery { deliveries, attempts, overlay: Some(overlay) }
+            }
+        }))
+    }
+
+    fn stage_remove(&mut self, number: u64, a: u32, b: u32) {
         let acquired = self.entries.values().filter_map(|e| match e.state {
             Is::Acquired(_, key) => Some(key),
             _ => None,
         });
         let late = a.is_multiple_of(5).then(|| nth(self.keys.clone(), a)).flatten();
         let Some(key) = late.or_else(|| nth(acquired.collect(), a)) else { return };
-        let part = self.parts.get_mut(&number).unwrap();
-        part.came += 1;
         let held_by = self.entries.get(&key.sequence).and_then(|e| match e.state {
             Is::Acquired(consumer, now) if now == key => Some(consumer),
             _ => None,
         });
+        self.parts.get_mut(&number).unwrap().came += 1;
+        let mut outcome = Outcome::Acknowledge;
         if let Some(consumer) = held_by {
+            let (remove, said) = self.then(key.sequence, consumer, b);
+            outcome = said;
+            let redelivery = self.redelivery(&remove);
             let entry = self.entries.get_mut(&key.sequence).unwrap();
             entry.state = Is::Removing;
-            part.removes.push(key.sequence);
+            let part = self.parts.get_mut(&number).unwrap();
+            part.removes.push(remove);
             if entry.persistent {
                 let (deliveries, attempts) = (entry.deliveries + 1, entry.attempts + 1);
-                part.ops.push(TxnOp::Acknowledge { sequence: key.sequence, deliveries, attempts });
+                part.ops.push(TxnOp::Acknowledge { sequence: key.sequence, deliveries, attempts, redelivery });
             }
             self.let_go(consumer, key.sequence);
         }
-        let answer = self.handle(Input::StageAcknowledge { txn: id(number), key });
+        let answer = self.handle(Input::StageSettle { txn: id(number), key, outcome });
         assert_eq!(answer, Answer::Settled(held_by.is_some()), "only who holds it removes it, once");
     }
 
@@ -330,12 +402,53 @@ impl World {
                 }
                 Some(_) => {}
                 None => {
-                    let (sequence, prepared) = (part.removes[at - part.adds.len()], part.prepared);
-                    self.end_remove(sequence, commit, prepared);
+                    let (at, prepared) = (at - part.adds.len(), part.prepared);
+                    let Remove { sequence, then, annotations } = &mut part.removes[at];
+                    let (sequence, annotations) = (*sequence, annotations.take());
+                    match std::mem::replace(then, Then::Gone) {
+                        Then::Gone => self.end_remove(sequence, commit, prepared),
+                        _ if !commit => self.end_remove(sequence, commit, prepared),
+                        then => self.come_back(sequence, then, annotations),
+                    }
                 }
             }
         }
         true
+    }
+
+    /// A commit does not remove it.
+    fn come_back(&mut self, sequence: u64, then: Then, annotations: Option<Vec<u8>>) {
+        let entry = self.entries.get_mut(&sequence).expect("what is being removed is there");
+        assert_eq!(entry.state, Is::Removing);
+        entry.overlay = annotations.or(entry.overlay.take());
+        match then {
+            Then::Letter(reason) => self.send_on(sequence, reason),
+            Then::Back(seen, not_to) => {
+                let consumers = self.consumers.get_mut(&not_to.unwrap_or(u64::MAX)).map(|one| &mut one.choosy);
+                let leaving = self.leaving.iter_mut().find(|one| Some(one.id) == not_to).map(|one| &mut one.choosy);
+                if let Some(choosy) = consumers.or(leaving) {
+                    *choosy = true;
+                    entry.refused_by.extend(not_to);
+                }
+                entry.state = Is::Ready;
+                entry.deliveries += u32::from(seen);
+                entry.attempts += u32::from(seen);
+                entry.suspect = None;
+            }
+            Then::Gone => unreachable!("that is removed"),
+        }
+    }
+
+    /// It goes to the dead-letter queue though nobody holds it.
+    fn send_on(&mut self, sequence: u64, reason: Reason) {
+        let offer = self.out.iter().find_map(|effect| match effect {
+            Effect::Relocate(offer) if offer.key.sequence == sequence => Some(offer.key),
+            _ => None,
+        });
+        let key = offer.expect("it is sent on");
+        let entry = self.entries.get_mut(&sequence).unwrap();
+        entry.state = Is::Doomed { key, scheduled: true, retry: None };
+        self.expected.offers.push((sequence, reason, entry.deliveries + 1));
     }
 
     fn end_remove(&mut self, sequence: u64, commit: bool, prepared: bool) {
@@ -350,13 +463,7 @@ impl World {
             return;
         }
         if entry.attempts + 1 >= LIMIT && !self.dead_letters {
-            let offer = self.out.iter().find_map(|effect| match effect {
-                Effect::Relocate(offer) if offer.key.sequence == sequence => Some(offer.key),
-                _ => None,
-            });
-            let key = offer.expect("one attempt too many sends it on");
-            entry.state = Is::Doomed { key, scheduled: true, retry: None };
-            self.expected.offers.push((sequence, Reason::DeliveryLimit, entry.deliveries + 1));
+            self.send_on(sequence, Reason::DeliveryLimit);
             return;
         }
         entry.state = Is::Ready;

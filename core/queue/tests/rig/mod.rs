@@ -232,7 +232,12 @@ impl Rig {
                     let moved =
                         self.handle(id, Input::Relocate { key, to: EntryKey { queue: DLQ, sequence: to }, stored });
                     assert!(moved.settled());
-                    self.arriving.push((self.store.next_ticket(), head.level(), to));
+                    if stored {
+                        self.arriving.push((self.store.next_ticket(), head.level(), to));
+                    } else {
+                        // No record says it, so there is no flush to wait for.
+                        self.handle(DLQ, Input::Arrived { level: head.level(), sequence: to });
+                    }
                 }
                 Effect::Damaged { sequence, .. } => self.damaged.push(sequence),
                 Effect::Ahead(ops) => self.go_ahead(*ops),

@@ -3,8 +3,8 @@
 use super::{Got, Q, Rig};
 use bytes::Bytes;
 use packhorse_model::{
-    Content, ContentFormat, Head, HeadFlags, Identity, LargeId, Purpose, QueueId, Resident, Resolution, ShardId, TxnId,
-    Xid,
+    Content, ContentFormat, Head, HeadFlags, Identity, LargeId, Outcome, Purpose, QueueId, Resident, Resolution,
+    ShardId, TxnId, Xid,
 };
 use packhorse_queue::{Answer, Gathered, IdBounds, Input, Known};
 use packhorse_store::{Body, Commit, Decide, Figures, Numbers, Op, Prepare, Recovered, Stored, TxOps, TxnOp, TxnPart};
@@ -130,8 +130,13 @@ impl Rig {
 
     /// A transaction acknowledges a delivery.
     pub(crate) fn remove(&mut self, id: TxnId, got: &Got) -> bool {
+        self.settle_in(id, got, Outcome::Acknowledge)
+    }
+
+    /// A delivery ends in a transaction.
+    pub(crate) fn settle_in(&mut self, id: TxnId, got: &Got, outcome: Outcome) -> bool {
         self.side(id).figures.removes += 1;
-        let done = self.handle(Q, Input::StageAcknowledge { txn: id, key: got.key }).settled();
+        let done = self.handle(Q, Input::StageSettle { txn: id, key: got.key, outcome }).settled();
         self.run_effects(Q);
         done
     }
@@ -278,6 +283,14 @@ impl Rig {
 
     /// What is prepared is decided.
     pub(crate) fn decide(&mut self, id: TxnId, commit: bool) {
+        self.write_decision(id, commit);
+        self.flush();
+        self.apply(id, if commit { Resolution::Commit } else { Resolution::Rollback });
+        self.turns();
+    }
+
+    /// The record of a decision is written and not durable.
+    pub(crate) fn write_decision(&mut self, id: TxnId, commit: bool) {
         let numbers: Vec<(QueueId, Numbers)> = if commit {
             self.gathered(id, Purpose::Decide).part.numbers.map(|numbers| (Q, numbers)).into_iter().collect()
         } else {
@@ -286,9 +299,6 @@ impl Rig {
         let at_ms = self.broker_ms();
         self.batch.push(Op::Decide(Box::new(Decide { xid: xid(id), commit, numbers, at_ms })));
         self.end_turn();
-        self.flush();
-        self.apply(id, if commit { Resolution::Commit } else { Resolution::Rollback });
-        self.turns();
     }
 
     /// What is not prepared is rolled back.

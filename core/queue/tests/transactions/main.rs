@@ -2,6 +2,7 @@
 
 mod ahead;
 mod limits;
+mod outcomes;
 mod producers;
 mod random;
 #[expect(dead_code, reason = "other tests use the rest of it")]
@@ -13,7 +14,7 @@ mod visible;
 use packhorse_model::{HeadFlags, Outcome, Purpose, Resolution};
 use packhorse_queue::{ConsumerId, Input, PartItem};
 use rig::transactions::txn;
-use rig::{Got, Q, Rig, seen};
+use rig::{DLQ, Got, Q, Rig, seen};
 
 fn numbers(got: &[Got]) -> Vec<u64> {
     got.iter().map(Got::number).collect()

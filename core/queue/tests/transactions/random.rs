@@ -11,6 +11,9 @@ const CONSUMER: ConsumerId = ConsumerId(1);
 struct Part {
     adds: BTreeSet<u64>,
     removes: BTreeSet<u64>,
+    /// Of those: a commit brings them back, or they go to the dead-letter queue.
+    returned: BTreeSet<u64>,
+    rejected: BTreeSet<u64>,
     prepared: bool,
 }
 
@@ -20,6 +23,8 @@ struct World {
     next_txn: u64,
     /// In depth.
     there: BTreeSet<u64>,
+    /// In the dead-letter queue.
+    letters: BTreeSet<u64>,
     volatile: BTreeSet<u64>,
     held: BTreeMap<u64, Got>,
     /// What was settled or staged: late words on it do nothing.
@@ -38,6 +43,7 @@ impl World {
             next: 0,
             next_txn: 1,
             there: BTreeSet::new(),
+            letters: BTreeSet::new(),
             volatile: BTreeSet::new(),
             held: BTreeMap::new(),
             late: Vec::new(),
@@ -78,7 +84,8 @@ impl World {
         let part = self.parts.remove(&number).unwrap();
         if commit {
             self.there.extend(part.adds);
-            self.there.retain(|n| !part.removes.contains(n));
+            self.there.retain(|n| !part.removes.contains(n) || part.returned.contains(n));
+            self.letters.extend(part.rejected);
         }
     }
 
@@ -129,10 +136,22 @@ impl World {
                 if let Some((number, got)) = self.held.iter().nth(a as usize % self.held.len().max(1)) {
                     let (number, got) = (*number, got.clone());
                     let txn_number = self.open(b);
-                    assert!(self.rig.remove(txn(txn_number), &got));
+                    let outcome = match c % 6 {
+                        0 => Outcome::ReturnUnseen,
+                        1 => seen(),
+                        2 => Outcome::Reject { detail: "why".into() },
+                        _ => Outcome::Acknowledge,
+                    };
+                    assert!(self.rig.settle_in(txn(txn_number), &got, outcome));
                     self.held.remove(&number);
                     self.late.push(got);
-                    self.parts.get_mut(&txn_number).unwrap().removes.insert(number);
+                    let part = self.parts.get_mut(&txn_number).unwrap();
+                    part.removes.insert(number);
+                    match c % 6 {
+                        0 | 1 => drop(part.returned.insert(number)),
+                        2 => drop(part.rejected.insert(number)),
+                        _ => {}
+                    }
                 }
             }
             10 => {
@@ -192,10 +211,13 @@ impl World {
         self.late.clear();
         let volatile = &self.volatile;
         self.there.retain(|n| !volatile.contains(n));
+        self.letters.retain(|n| !volatile.contains(n));
         self.parts.retain(|_, part| part.prepared);
         for part in self.parts.values_mut() {
             part.adds.retain(|n| !volatile.contains(n));
-            part.removes.retain(|n| !volatile.contains(n));
+            for set in [&mut part.removes, &mut part.returned, &mut part.rejected] {
+                set.retain(|n| !volatile.contains(n));
+            }
         }
         // Of a part without anything that survives nothing is left.
         let left: BTreeSet<_> = self.rig.queue(Q).prepared().collect();
@@ -244,6 +266,9 @@ impl World {
         assert_eq!(got.iter().map(Got::number).collect::<BTreeSet<_>>(), self.there);
         assert_eq!(got.len(), self.there.len(), "once each");
         assert_eq!(self.rig.damaged, []);
+        let letters = self.rig.drain(DLQ, 3);
+        assert_eq!(letters.len(), self.letters.len(), "a letter each");
+        assert_eq!(letters.into_iter().map(|(number, _)| number).collect::<BTreeSet<_>>(), self.letters);
     }
 }
 

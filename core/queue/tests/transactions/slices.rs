@@ -92,7 +92,7 @@ fn a_million_removes_come_back_in_slices() {
         }));
     }
     for key in keys {
-        assert!(slices.handle(Input::StageAcknowledge { txn: txn(1), key }));
+        assert!(slices.handle(Input::StageSettle { txn: txn(1), key, outcome: packhorse_model::Outcome::Acknowledge }));
     }
     assert!(slices.out.is_empty(), "what does not survive a crash needs no operation");
     slices.handle(Input::Browse { consumer: ConsumerId(2) });

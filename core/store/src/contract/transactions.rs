@@ -5,10 +5,11 @@ pub(super) mod dropped;
 use super::{A, B, Build, Found, Make, StoreUnderTest, bodies, events, head, recover, with_queues};
 use crate::{
     Ahead, Commit, Decide, Event, Figures, Heuristic, HeuristicOutcome, LargeOp, LoadLarge, LostPart, Numbers, Op,
-    Prepare, RESERVE, RecoveredWork, Stored, TxOps, TxnOp, TxnPart,
+    Prepare, RESERVE, RecoveredWork, Redelivery, Stored, TxOps, TxnOp, TxnPart,
 };
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -25,6 +26,8 @@ pub(super) enum Do {
     Large(u32, LargeId, u64),
     /// A remove of this entry, and what its deliveries and attempts are when it comes back.
     Remove(Sequence, u32, u32),
+    /// The same, and what a commit makes of the entry, which does not remove it.
+    Return(Sequence, u32, u32, Arc<Redelivery>),
     /// What is added has this number of this producer; its floor.
     Number(ProducerId, u64, u64),
     /// What is added has this duplicate id.
@@ -68,7 +71,7 @@ pub(super) fn figures(work: &[Do]) -> Figures {
                 (figures.adds, figures.bytes) = (figures.adds + 1, figures.bytes + body.len() as u64)
             }
             Do::Large(_, _, length) => (figures.adds, figures.bytes) = (figures.adds + 1, figures.bytes + length),
-            Do::Remove(..) => figures.removes += 1,
+            Do::Remove(..) | Do::Return(..) => figures.removes += 1,
             Do::Number(..) | Do::Id(_) => {}
         }
     }
@@ -87,7 +90,12 @@ pub(super) fn told(work: &[Do]) -> Vec<RecoveredWork> {
             RecoveredWork::Enqueue { index: *index, head: head(4), content }
         }
         Do::Remove(sequence, deliveries, attempts) => {
-            RecoveredWork::Acknowledge { sequence: *sequence, deliveries: *deliveries, attempts: *attempts }
+            let (sequence, deliveries, attempts) = (*sequence, *deliveries, *attempts);
+            RecoveredWork::Acknowledge { sequence, deliveries, attempts, redelivery: None }
+        }
+        Do::Return(sequence, deliveries, attempts, redelivery) => {
+            let (sequence, deliveries, attempts) = (*sequence, *deliveries, *attempts);
+            RecoveredWork::Acknowledge { sequence, deliveries, attempts, redelivery: Some(redelivery.clone()) }
         }
         Do::Number(producer, number, floor) => {
             RecoveredWork::Number { producer: *producer, number: *number, floor: *floor }
@@ -134,7 +142,12 @@ impl Build {
                 TxnOp::Enqueue { index: *index, head: head(4), content }
             }
             Do::Remove(sequence, deliveries, attempts) => {
-                TxnOp::Acknowledge { sequence: *sequence, deliveries: *deliveries, attempts: *attempts }
+                let (sequence, deliveries, attempts) = (*sequence, *deliveries, *attempts);
+                TxnOp::Acknowledge { sequence, deliveries, attempts, redelivery: None }
+            }
+            Do::Return(sequence, deliveries, attempts, redelivery) => {
+                let (sequence, deliveries, attempts) = (*sequence, *deliveries, *attempts);
+                TxnOp::Acknowledge { sequence, deliveries, attempts, redelivery: Some(redelivery.clone()) }
             }
             Do::Number(producer, number, floor) => {
                 TxnOp::Number { producer: *producer, number: *number, floor: *floor }
@@ -256,6 +269,89 @@ pub fn a_commit_happens_in_all_queues<S: StoreUnderTest>(make: Make<'_, S>) {
         let new = found.entry(A, 13);
         assert_eq!((new.head, new.deliveries, new.attempts, new.suspect), (head(4), 0, 0, None));
         assert!(found.branches.is_empty() && found.parts.is_empty() && found.completed.is_empty());
+    }
+}
+
+/// What was given back in a transaction comes back at the commit, under its number, with the numbers and the overlay that its operation
+/// names; a rollback makes nothing of that. So if it is in the record itself or ahead of it, and of a branch. What leaves for the
+/// dead-letter queue is nobody's to have: marks do not touch it, however often the process dies, until it is moved.
+pub fn a_commit_brings_back_what_was_returned<S: StoreUnderTest>(make: Make<'_, S>) {
+    let back = |deliveries, attempts, overlay| Arc::new(Redelivery { deliveries, attempts, overlay });
+    let mut letter = super::dead_letter(3);
+    letter.dead_letter.as_mut().expect("it is one").leaving = true;
+    let work = [
+        Do::Return(0, 5, 5, back(4, 4, None)),
+        Do::Return(1, 6, 6, back(6, 6, Some(super::overlay("new")))),
+        Do::Remove(2, 7, 7),
+        Do::Return(3, 8, 8, back(7, 7, Some(letter.clone()))),
+        // What it had stays.
+        Do::Return(4, 9, 9, back(9, 9, None)),
+    ];
+    for (prepares, goes_ahead, commits) in
+        [(false, false, true), (false, true, true), (true, false, true), (true, true, true), (true, true, false)]
+    {
+        let mut store = with_queues(make, 2);
+        enqueued(&mut store, 2, A, &[0, 1, 2, 3, 4, 5]);
+        let old = Op::Redeliver {
+            entry: EntryKey { queue: A, sequence: 4 },
+            deliveries: 1,
+            attempts: 1,
+            overlay: Some(super::overlay("old")),
+        };
+        let mark = Op::DispatchMark { queue: A, first: 0, count: 256 };
+        let build = Build::default().op(mark.clone()).op(old);
+        let build = if goes_ahead { build.ahead(txn(1), A, 0, &work) } else { build };
+        build.submit(&mut store, A.owner(2).0);
+        store.settle();
+        let whole = match goes_ahead {
+            true => Part { ahead: ahead(&work), figures: figures(&work), ..Part::default() },
+            false => part(&work),
+        };
+        if prepares {
+            Build::default().prepare_all(1, &[(A, whole)]).submit(&mut store, 0);
+            store.settle();
+            store = store.crash(2, 1);
+            let found = recover(&mut store, 2);
+            assert_eq!(found.parts[&(txn(1), A)], told(&work));
+            let held = [0, 1, 2, 3].map(|sequence| (sequence, 0, 0, false));
+            assert_eq!(numbers(&found, A)[..4], held, "nothing has happened yet");
+            Build::default().decide(xid(1), commits, &[], 2_000).submit(&mut store, 0);
+        } else {
+            Build::default().commit_all(1, &[(A, whole)]).submit(&mut store, 0);
+        }
+        store.settle();
+        if !commits {
+            let found = recover(&mut store.crash(2, 2), 2);
+            let expected = [(0, 5, 5), (1, 6, 6), (2, 7, 7), (3, 8, 8), (4, 9, 9)].map(|(s, d, a)| (s, d, a, false));
+            assert_eq!(numbers(&found, A)[..5], expected);
+            assert!((0..4).all(|sequence| found.entry(A, sequence).overlay.is_none()));
+            continue;
+        }
+        store = store.crash(2, 2);
+        let found = recover(&mut store, 2);
+        // A commit in the run of the mark: they may have been delivered again since, but for what leaves.
+        let again = u32::from(!prepares);
+        let expected = [(0, 4 + again, 4, !prepares), (1, 6 + again, 6, !prepares), (3, 7, 7, false)];
+        assert_eq!(numbers(&found, A)[..3], expected, "prepared {prepares}, ahead {goes_ahead}");
+        assert_eq!(numbers(&found, A)[3], (4, 9 + again, 9, !prepares));
+        // Another run, with a mark, in which the log uses its room again.
+        Build::default().op(mark).submit(&mut store, A.owner(2).0);
+        churn(&mut store, 2, 100 + 2 * RESERVE);
+        store = store.crash(2, 3);
+        let found = recover(&mut store, 2);
+        assert_eq!(numbers(&found, A)[2], (3, 7, 7, false), "nobody can have got what leaves");
+        let overlays = [0, 1, 3, 4].map(|sequence| found.entry(A, sequence).overlay.clone());
+        let kept = [None, Some(super::overlay("new")), Some(letter.clone()), Some(super::overlay("old"))];
+        assert_eq!(overlays, kept);
+        assert!(found.branches.is_empty() && found.parts.is_empty());
+        let to = EntryKey { queue: B, sequence: found.queues[&B].2 };
+        let moved = super::relocate(EntryKey { queue: A, sequence: 3 }, to);
+        Build::default().op(moved).submit(&mut store, A.owner(2).0);
+        store.settle();
+        let mut store = store.crash(2, 4);
+        let found = recover(&mut store, 2);
+        assert_eq!(found.sequences(A), [0, 1, 4, 5]);
+        assert_eq!(found.entry(B, to.sequence).overlay, Some(super::dead_letter(3)));
     }
 }
 

@@ -5,7 +5,7 @@
 use super::{Entry, Image, Stuff};
 use crate::{
     Commit, Decide, Figures, Heuristic, HeuristicOutcome, LostPart, Numbers, Prepare, Recovered, RecoveredBranch,
-    RecoveredOp, RecoveredWork, Stored, TxOps, TxnOp, TxnPart,
+    RecoveredOp, RecoveredWork, Redelivery, Stored, TxOps, TxnOp, TxnPart,
 };
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -18,7 +18,7 @@ use packhorse_model::{DuplicateId, EntryKey, Head, LargeId, ProducerId, QueueId,
 #[derive(Clone, Debug)]
 enum Work {
     Enqueue { index: u32, head: Head, content: Stuff },
-    Acknowledge { sequence: Sequence, deliveries: u32, attempts: u32 },
+    Acknowledge { sequence: Sequence, deliveries: u32, attempts: u32, redelivery: Option<Arc<Redelivery>> },
     Number { producer: ProducerId, number: u64, floor: u64 },
     DuplicateId(DuplicateId),
 }
@@ -188,15 +188,15 @@ impl Image {
     /// Operations with their contents, and bytes of bodies among them.
     fn work(&self, ops: &[TxnOp], pieces: &[Bytes]) -> (Vec<Work>, u64) {
         let mut bytes = 0;
-        let work = ops.iter().map(|op| match *op {
+        let work = ops.iter().map(|op| match op.clone() {
             TxnOp::Enqueue { index, head, content } => {
                 if let Stored::Body(body) = content {
                     bytes += u64::from(body.length);
                 }
                 Work::Enqueue { index, head, content: self.stuff(content, pieces) }
             }
-            TxnOp::Acknowledge { sequence, deliveries, attempts } => {
-                Work::Acknowledge { sequence, deliveries, attempts }
+            TxnOp::Acknowledge { sequence, deliveries, attempts, redelivery } => {
+                Work::Acknowledge { sequence, deliveries, attempts, redelivery }
             }
             TxnOp::Number { producer, number, floor } => Work::Number { producer, number, floor },
             TxnOp::DuplicateId(id) => Work::DuplicateId(id),
@@ -216,7 +216,7 @@ impl Image {
         }
     }
 
-    /// Adds get their numbers, removes are acknowledged, and what producers call what is added counts.
+    /// Adds get their numbers, removes are acknowledged or come back, and what producers call what is added counts.
     fn happen(&mut self, queue: QueueId, work: Vec<Work>, numbers: Option<Numbers>, at_ms: u64) {
         for work in work {
             match work {
@@ -225,7 +225,16 @@ impl Image {
                     assert!(index < count, "there is a number for each add");
                     self.insert(queue, first + u64::from(index), Entry::new(head, content, false));
                 }
-                Work::Acknowledge { sequence, .. } => {
+                Work::Acknowledge { sequence, redelivery: Some(back), .. } => {
+                    if let Some(e) = self.entry(&EntryKey { queue, sequence }) {
+                        (e.deliveries, e.attempts) = (back.deliveries, back.attempts);
+                        (e.held, e.suspect) = (false, None);
+                        if back.overlay.is_some() {
+                            e.overlay.clone_from(&back.overlay);
+                        }
+                    }
+                }
+                Work::Acknowledge { sequence, redelivery: None, .. } => {
                     if let Some(entry) = self.queues.get_mut(&queue).and_then(|q| q.entries.remove(&sequence)) {
                         self.drop_content(&entry.content);
                     }
@@ -247,7 +256,7 @@ impl Image {
         for work in work {
             match work {
                 Work::Enqueue { content, .. } => self.drop_content(&content),
-                Work::Acknowledge { sequence, deliveries, attempts } => {
+                Work::Acknowledge { sequence, deliveries, attempts, .. } => {
                     if let Some(e) = self.entry(&EntryKey { queue, sequence }) {
                         (e.deliveries, e.attempts, e.held) = (deliveries, attempts, false);
                     }
@@ -285,9 +294,12 @@ impl Branches {
                     Work::Enqueue { index, head, content } => {
                         RecoveredWork::Enqueue { index: *index, head: *head, content: content.recovered() }
                     }
-                    Work::Acknowledge { sequence, deliveries, attempts } => {
-                        RecoveredWork::Acknowledge { sequence: *sequence, deliveries: *deliveries, attempts: *attempts }
-                    }
+                    Work::Acknowledge { sequence, deliveries, attempts, redelivery } => RecoveredWork::Acknowledge {
+                        sequence: *sequence,
+                        deliveries: *deliveries,
+                        attempts: *attempts,
+                        redelivery: redelivery.clone(),
+                    },
                     Work::Number { producer, number, floor } => {
                         RecoveredWork::Number { producer: *producer, number: *number, floor: *floor }
                     }

@@ -216,10 +216,10 @@ impl In {
         let (message, consumer) = (one.message, self.number);
         let event = match verdict {
             Verdict::Accept => Event::Ack { message, consumer, confirmed: false, tx: None },
-            Verdict::Release => Event::Release { message, consumer },
-            Verdict::Reject { .. } => Event::Reject { message, consumer },
+            Verdict::Release => Event::Release { message, consumer, tx: None },
+            Verdict::Reject { .. } => Event::Reject { message, consumer, tx: None },
             Verdict::Modify { failed, undeliverable_here } | Verdict::Annotate { failed, undeliverable_here, .. } => {
-                Event::Modified { message, consumer, delivery_failed: failed, undeliverable_here }
+                Event::Modified { message, consumer, delivery_failed: failed, undeliverable_here, tx: None }
             }
         };
         diary.put(now_ns(), &event)?;

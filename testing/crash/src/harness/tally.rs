@@ -309,7 +309,7 @@ mod tests {
             (20, ack(1, 0, false)),
             (20, ack(2, 2, false)),
             (30, ack(1, 0, true)),
-            (40, Event::Release { message: MessageId::new(1, 1), consumer: 1 }),
+            (40, Event::Release { message: MessageId::new(1, 1), consumer: 1, tx: None }),
             (50, Event::Detach { consumer: 2, orderly: false, confirmed: false }),
             (60, Event::Tick),
         ];

@@ -3,6 +3,7 @@
 use super::ledger::Ledger;
 use super::manager::{Answer, Manager};
 use crate::broker::{Broker, Ended, serve};
+use packhorse_client_core::Verdict;
 use packhorse_client_core::transaction::flags;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -145,6 +146,21 @@ pub fn worked(manager: &mut Manager) {
         assert_eq!(manager.send(Some(&txn), QUEUE, add).unwrap(), Answer::Staged);
     }
     assert_eq!(manager.end(X, flags::SUCCESS).unwrap(), 0);
+}
+
+/// In a transaction, of the next four messages the first is rejected, the second given back as failed, the third released and the
+/// fourth accepted.
+pub fn settled(manager: &mut Manager, txn: &[u8]) {
+    let verdicts = [
+        Verdict::Reject { condition: "amqp:decode-error", description: "no such customer" },
+        Verdict::Modify { failed: true, undeliverable_here: false },
+        Verdict::Release,
+        Verdict::Accept,
+    ];
+    let r = manager.receiver(QUEUE, 4).unwrap();
+    for (got, verdict) in manager.receive(r, 4).unwrap().iter().zip(verdicts) {
+        manager.settle(Some(txn), got, verdict).unwrap();
+    }
 }
 
 /// And it is prepared.

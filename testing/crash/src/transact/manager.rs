@@ -442,9 +442,14 @@ impl Manager {
 
     /// Accepts a message, in a transaction or in none, and does not wait.
     pub fn accept(&mut self, txn: Option<&[u8]>, got: &Got) -> Result<(), Broken> {
+        self.settle(txn, got, Verdict::Accept)
+    }
+
+    /// The same with any outcome.
+    pub fn settle(&mut self, txn: Option<&[u8]>, got: &Got, verdict: Verdict<'_>) -> Result<(), Broken> {
         match txn {
-            Some(txn) => self.wire.client.settle_in(txn, got.link, got.delivery, Verdict::Accept),
-            None => self.wire.client.decide(got.link, got.delivery, Verdict::Accept),
+            Some(txn) => self.wire.client.settle_in(txn, got.link, got.delivery, verdict),
+            None => self.wire.client.decide(got.link, got.delivery, verdict),
         }
         .map_err(misuse)?;
         Ok(())

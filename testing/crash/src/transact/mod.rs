@@ -8,7 +8,7 @@ mod ledger;
 mod manager;
 pub mod pipeline;
 
-pub use bench::{Bench, QUEUE, X, fill, prepared, worked};
+pub use bench::{Bench, QUEUE, X, fill, prepared, settled, worked};
 pub use figures::Figures;
 pub use ledger::{Heard, Ledger};
 pub use manager::{Answer, Got, Manager, Verb, global_id, request, xid, xid_in_history};

@@ -2,7 +2,7 @@
 
 use super::{SMALL, ask};
 use packhorse_crash::transact::{
-    Answer, Bench, Commits, Got, Heard, Ledger, Manager, QUEUE, TxOutcome, X, fill, flags, prepared, worked,
+    Answer, Bench, Commits, Got, Heard, Ledger, Manager, QUEUE, TxOutcome, X, fill, flags, prepared, settled, worked,
 };
 use packhorse_crash::{Broken, Broker};
 use serde_json::json;
@@ -182,6 +182,32 @@ fn fs_44_killed_around_a_one_phase_commit_before_its_answer() {
             assert_ne!(told, TxOutcome::Committed, "{point}");
             assert_eq!(numbers(&take(&bench)), [0], "{point}");
         }
+    }
+}
+
+#[test]
+fn fs_44_what_was_said_in_it_beside_accepted_happens_with_it_or_not() {
+    for (point, done) in [
+        ("tx.commit.before_sync", false),
+        ("tx.commit.after_sync_before_apply", true),
+        ("tx.commit.after_sync_before_reply", true),
+    ] {
+        let (_dir, mut bench) = armed(&format!("{point}=crash"));
+        let mut manager = bench.client("application");
+        fill(&mut manager, 0..4);
+        let txn = manager.declare().unwrap();
+        settled(&mut manager, &txn);
+        let answer = manager.discharge(&txn, false);
+        assert!(matches!(answer, Err(Broken::Lost(_))), "{point}: {answer:?}");
+        bench.killed();
+        bench.start();
+        if done {
+            bench.broker().until("its dead letter has arrived", |broker| broker.queue("DLQ")["ready"] == 1);
+            assert_eq!(numbers(&bench.client("k").take("DLQ").unwrap()), [0], "{point}");
+        }
+        let left = take(&bench);
+        assert_eq!(numbers(&left), if done { vec![1, 2] } else { vec![0, 1, 2, 3] }, "{point}");
+        assert!(left[0].1 > 0, "it was seen: {left:?}");
     }
 }
 

@@ -168,7 +168,7 @@ impl Helper {
                 self.controller.ask(client, &Request::Start(start))
             }
             State::Working(0) if self.work.is_whole() => {
-                self.work.enter(None);
+                self.work.leaves(around);
                 self.state = State::Ending;
                 self.tell(XaVerb::End, None, around);
                 let branch = Branch::new(self.tx, self.host);

@@ -66,6 +66,33 @@ pub(crate) struct Manner {
     pub(crate) accepts: u64,
 }
 
+/// A delivery that was given back or rejected in a transaction.
+#[derive(Clone, Debug)]
+pub(super) struct Returned {
+    message: MessageId,
+    queue: String,
+    said: Said,
+    rejected: bool,
+}
+
+impl Returned {
+    /// Its transaction may be committed from now on.
+    pub(super) fn may_happen(&self, around: &mut Around<'_>) {
+        if self.rejected {
+            around.books.contents.rejects(self.message);
+        }
+    }
+
+    /// The broker has answered that it is.
+    pub(super) fn happened(&self, around: &mut Around<'_>) {
+        let at_ns = around.books.stamp();
+        around.books.contents.returned(at_ns, self.message, self.said, &self.queue);
+        if self.rejected {
+            around.books.contents.rejected_for_good(at_ns, self.message, &self.queue);
+        }
+    }
+}
+
 /// A delivery without an end.
 #[derive(Clone, Copy, Debug)]
 struct Held {
@@ -88,6 +115,8 @@ pub(crate) struct In {
     /// Ended, without the broker's answer: delivery, message, whether it was acknowledged, what was said if not. About in the order of
     /// ending.
     asked: VecDeque<(u32, MessageId, bool, Said)>,
+    /// What ended in the transaction otherwise than accepted.
+    pub(super) returned: Vec<Returned>,
     pub(crate) stale: VecDeque<u32>,
     joiner: Joiner,
     /// A delivery has begun to come and is not whole: the link's count has it, the history not yet.
@@ -115,6 +144,7 @@ impl In {
             attached_ns: 0,
             held: VecDeque::new(),
             asked: VecDeque::new(),
+            returned: Vec::new(),
             stale: VecDeque::new(),
             joiner: Joiner::default(),
             partly: false,
@@ -275,20 +305,23 @@ impl In {
         around: &mut Around<'_>,
     ) -> Result<(), Lost> {
         let (message, consumer) = (one.message, self.number);
-        let tx = self.tx.as_ref().filter(|_| verdict == Verdict::Accept);
+        // Of what it does not accept a part is no part of the transaction.
+        let inside = verdict == Verdict::Accept || !one.delivery.is_multiple_of(3);
+        let tx = self.tx.as_ref().filter(|_| inside);
         let number = tx.map(|tx| tx.number);
         let event = match verdict {
             Verdict::Accept => Event::Ack { message, consumer, confirmed: false, tx: number },
-            Verdict::Release => Event::Release { message, consumer },
-            Verdict::Reject { .. } => Event::Reject { message, consumer },
+            Verdict::Release => Event::Release { message, consumer, tx: number },
+            Verdict::Reject { .. } => Event::Reject { message, consumer, tx: number },
             Verdict::Modify { failed, undeliverable_here } | Verdict::Annotate { failed, undeliverable_here, .. } => {
-                Event::Modified { message, consumer, delivery_failed: failed, undeliverable_here }
+                Event::Modified { message, consumer, delivery_failed: failed, undeliverable_here, tx: number }
             }
         };
         if self.purpose == Use::Consume {
             around.put(&event);
         }
-        if matches!(verdict, Verdict::Reject { .. }) {
+        let rejected = matches!(verdict, Verdict::Reject { .. });
+        if rejected && tx.is_none() {
             around.books.contents.rejects(message);
         }
         let link = known(self.link)?;
@@ -314,6 +347,9 @@ impl In {
         };
         if let Some(tx) = tx {
             client.settle_in(&tx.id, link, one.delivery, verdict).map_err(misuse)?;
+            if verdict != Verdict::Accept {
+                self.returned.push(Returned { message, queue: self.queue.full.clone(), said, rejected });
+            }
             self.remember(one.delivery);
         } else if self.manner.careful {
             self.asked.push_back((one.delivery, message, verdict == Verdict::Accept, said));
@@ -437,6 +473,7 @@ impl In {
         let open: Vec<u32> = self.held.drain(..).map(|held| held.delivery).collect();
         open.into_iter().take(4).for_each(|delivery| self.remember(delivery));
         self.asked.clear();
+        self.returned.clear();
         self.joiner = Joiner::default();
         self.partly = false;
         self.settle_at = None;

@@ -303,7 +303,7 @@ impl Manager {
                 self.controller.ask(client, &Request::Start(start))
             }
             State::Working(left) if self.work.is_whole() && self.draw.chance(6) => {
-                self.work.enter(None);
+                self.work.leaves(around);
                 self.withdraw();
                 self.tell(XaVerb::End, tx, None, around);
                 self.state = State::Suspending(left);
@@ -336,7 +336,7 @@ impl Manager {
                 }
             }
             State::Working(0) if self.work.is_whole() => {
-                self.work.enter(None);
+                self.work.leaves(around);
                 let flags = if self.draw.chance(8) { flags::FAIL } else { flags::SUCCESS };
                 self.end(client, flags, around)
             }

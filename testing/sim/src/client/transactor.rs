@@ -2,6 +2,7 @@
 //! dies at every step; of a commit whose answer was lost it asks what became of it, if it had given it a name.
 
 use super::controller::{self, Controller, Said, Tx};
+use super::intake::Returned;
 use super::work::Work;
 use super::{Around, Line, Lost};
 use crate::draw::Draw;
@@ -45,6 +46,8 @@ pub(crate) struct Transactor {
     session: [u8; 16],
     counter: u64,
     broker: Option<[u8; 16]>,
+    /// What was given back or rejected in the transaction whose commit it waits for.
+    returned: Vec<Returned>,
     /// Commits without an answer: transaction, number.
     unknown: Vec<(u64, u64)>,
 }
@@ -67,6 +70,7 @@ impl Transactor {
             session,
             counter: 1,
             broker: None,
+            returned: Vec::new(),
             unknown: Vec::new(),
         }
     }
@@ -101,7 +105,10 @@ impl Transactor {
             }
             // The broker's limits.
             (State::Declaring, Said::Refused(_)) => {}
-            (State::Committing(_), Said::Done) => around.put(&Event::CommitOk { tx }),
+            (State::Committing(_), Said::Done) => {
+                around.put(&Event::CommitOk { tx });
+                self.returned.iter().for_each(|one| one.happened(around));
+            }
             (State::RollingBack, Said::Done) => around.put(&Event::RollbackOk { tx }),
             (State::Committing(_) | State::RollingBack, Said::Refused(condition)) => {
                 around.put(&Event::RollbackOk { tx });
@@ -168,6 +175,8 @@ impl Transactor {
         match dice {
             0..=69 => {
                 around.put(&Event::CommitSent { tx: self.tx });
+                self.returned = self.work.returned();
+                self.returned.iter().for_each(|one| one.may_happen(around));
                 let named = self.broker.filter(|_| self.draw.chance(70));
                 match named {
                     Some(broker) => {
@@ -189,6 +198,7 @@ impl Transactor {
             }
             70..=91 => {
                 self.state = State::RollingBack;
+                drop(self.work.returned());
                 let discharge = Discharge { txn_id: &id, fail: true };
                 self.controller.ask(&mut line.client, &Request::Discharge(discharge))?;
                 self.work.enter(None);
@@ -196,6 +206,7 @@ impl Transactor {
             }
             92..=95 => {
                 // The end of everything is a rollback.
+                drop(self.work.returned());
                 self.state = State::Idle;
                 self.work.enter(None);
                 self.work.close(line, around)

@@ -2,7 +2,7 @@
 //! transaction. Messages that it holds between two transactions it keeps for the next one.
 
 use super::controller::{Controller, Tx};
-use super::intake::{In, Standing};
+use super::intake::{In, Returned, Standing};
 use super::outlet::Out;
 use super::{Around, Line, Lost};
 use crate::draw::Draw;
@@ -92,6 +92,17 @@ impl Work {
         self.outs.iter_mut().for_each(|out| out.tx = tx.cloned());
         self.ins.iter_mut().for_each(|input| input.tx = tx.cloned());
         self.tx = tx.cloned();
+    }
+
+    /// It ends its work in a branch: who decides that, and when, is open.
+    pub(super) fn leaves(&mut self, around: &mut Around<'_>) {
+        self.returned().iter().for_each(|one| one.may_happen(around));
+        self.enter(None);
+    }
+
+    /// What was given back or rejected in the transaction, which is about to end.
+    pub(super) fn returned(&mut self) -> Vec<Returned> {
+        self.ins.iter_mut().flat_map(|input| std::mem::take(&mut input.returned)).collect()
     }
 
     /// What the broker calls the transaction.

@@ -58,9 +58,9 @@ pub(super) struct Held {
 /// What the client said of it.
 #[derive(Debug)]
 pub(super) enum What {
-    /// It takes it. The queue knows.
-    Acknowledged,
-    /// Something else, which happens when the transaction is committed.
+    /// An outcome. The queue knows it.
+    Settled,
+    /// An outcome that came too late for the transaction. It happens when that is committed.
     Outcome(Outcome),
     /// Nothing; it was acquired in the transaction. If something is said later, that is held as well, and holds.
     Acquired,

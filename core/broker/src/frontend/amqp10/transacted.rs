@@ -1,12 +1,11 @@
 //! Work in transactions: messages that are posted, deliveries that are retired, and what becomes of the latter here when their
 //! transaction ends.
 //!
-//! What a consumer says of a delivery in a transaction happens when that is committed. *Accepted* goes to the queue at once, which
-//! keeps the entry from others, and gives it to them when the transaction is rolled back: for this link the delivery is over then,
-//! also where the standard would leave it with the link (4.4.4.2, deliveries that the client has not settled). Other outcomes are
-//! kept here, for a queue knows them only as final: they are carried out at the commit, dropped at a rollback, and lost with the
-//! link; of a branch they wait for an answer about its outcome that comes on this connection. After a rollback a delivery that
-//! the client had settled gets the source's default outcome; one that it had not is as it was, and can be decided again.
+//! What a consumer says of a delivery in a transaction happens if that is committed, and only then. Each outcome goes to the queue at
+//! once, which keeps the entry from others, and gives it to them, as seen, when the transaction is rolled back: for this link the
+//! delivery is over then, also where the standard would leave it with the link (4.4.4.2, deliveries that the client has not
+//! settled). Only what is said of a delivery that was acquired in a transaction whose end was asked for is kept here: it happens
+//! after a commit, outside of it.
 
 use super::connection::{Connection, index, token};
 use super::coordinator::unknown_id;
@@ -249,27 +248,26 @@ impl Connection {
         let Some(open) = self.txns.get_mut(epoch) else { return };
         open.worked = true;
         let (txn, control, closed) = (open.txn, open.control, open.closed);
-        let what = match outcome {
+        let what = if closed {
             // Of what was acquired in a transaction that is being ended: it happens afterwards.
-            packhorse_model::Outcome::Acknowledge if !closed => {
-                let control = self.control(control);
-                if let Err(why) = queues.stage_acknowledge(queue, txn, control, key) {
-                    let text = format!("an acknowledgement in transaction {txn} was refused: {}", no_work(&why).why);
-                    queues.log(Level::Info, Some(self.id), text);
-                    if told.settled {
-                        // As a rollback gives it back: the application has seen it.
-                        let annotations = Bytes::new();
-                        let outcome = packhorse_model::Outcome::ReturnSeen { undeliverable_here: false, annotations };
-                        queues.request(queue, Request::Settle { key, outcome, reply: None });
-                    }
-                    return;
-                }
+            What::Outcome(outcome)
+        } else {
+            let control = self.control(control);
+            if let Err(why) = queues.stage_settle(queue, txn, control, key, outcome) {
+                let text = format!("the end of a delivery in transaction {txn} was refused: {}", no_work(&why).why);
+                queues.log(Level::Info, Some(self.id), text);
                 if told.settled {
-                    return;
+                    // As a rollback gives it back: the application has seen it.
+                    let annotations = Bytes::new();
+                    let outcome = packhorse_model::Outcome::ReturnSeen { undeliverable_here: false, annotations };
+                    queues.request(queue, Request::Settle { key, outcome, reply: None });
                 }
-                What::Acknowledged
+                return;
             }
-            other => What::Outcome(other),
+            if told.settled {
+                return;
+            }
+            What::Settled
         };
         let place = (!told.settled).then_some(place);
         if let Some(place) = place
@@ -379,7 +377,7 @@ impl Connection {
                         packhorse_model::Outcome::ReturnSeen { undeliverable_here: false, annotations: Bytes::new() };
                     queues.request(queue, Request::Settle { key, outcome, reply: None });
                 }
-                (What::Acknowledged, _) => {
+                (What::Settled, _) => {
                     if let Some(place) = place {
                         consumer.unsettled.try_remove(place);
                         let _ = self.engine.settle_outgoing(session, delivery);

@@ -53,7 +53,13 @@ fn what_was_sent_later_was_not_there() {
 
 #[test]
 fn what_may_be_a_dead_letter_or_expired_may_be_there() {
-    let failed = Event::Modified { message: message(0), consumer: 1, delivery_failed: true, undeliverable_here: false };
+    let failed = Event::Modified {
+        message: message(0),
+        consumer: 1,
+        delivery_failed: true,
+        undeliverable_here: false,
+        tx: None,
+    };
     let Event::Send { message, queue, size_bytes, crc, persistent, delay_ms, priority, tx, .. } = send(0) else {
         unreachable!("that is a send")
     };

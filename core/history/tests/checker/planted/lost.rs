@@ -60,7 +60,7 @@ fn a_returned_message_may_be_a_dead_letter_while_nobody_looked() {
     let story = Story::of(2).confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(21, 1, lost(1));
     assert_eq!(story.at(50, 1, drained()).broken(), NOTHING);
     let story = Story::of(2).confirmed(10, 0..1).at(20, 1, recv(0, 1, 0));
-    let story = story.at(21, 1, Event::Reject { message: message(0), consumer: 1 });
+    let story = story.at(21, 1, Event::Reject { message: message(0), consumer: 1, tx: None });
     let story = story.at(30, 1, Event::Dlq { message: message(0), reason: "rejected" });
     assert_eq!(story.at(50, 1, drained()).at(60, 1, drained_of("DLQ")).broken(), NOTHING);
 }
@@ -68,7 +68,7 @@ fn a_returned_message_may_be_a_dead_letter_while_nobody_looked() {
 #[test]
 fn a_rejected_message_that_is_no_dead_letter() {
     let story = Story::of(2).confirmed(10, 0..1).at(20, 1, recv(0, 1, 0));
-    let story = story.at(21, 1, Event::Reject { message: message(0), consumer: 1 });
+    let story = story.at(21, 1, Event::Reject { message: message(0), consumer: 1, tx: None });
     assert_eq!(story.at(50, 1, drained()).at(60, 1, drained_of("DLQ")).broken(), [("I1", 1)]);
 }
 

@@ -10,6 +10,7 @@ mod duplicate;
 mod lost;
 mod not_here;
 mod order;
+mod outcomes;
 mod phantom;
 mod place;
 mod prepared;

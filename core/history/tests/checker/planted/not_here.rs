@@ -3,7 +3,7 @@
 use super::*;
 
 fn declined(consumer: u32, failed: bool, here: bool) -> Event<'static> {
-    Event::Modified { message: message(0), consumer, delivery_failed: failed, undeliverable_here: here }
+    Event::Modified { message: message(0), consumer, delivery_failed: failed, undeliverable_here: here, tx: None }
 }
 
 fn again(failed: bool, here: bool, consumer: u32) -> Story {

@@ -33,6 +33,7 @@ fn given_back_unseen() {
         consumer: 1,
         delivery_failed,
         undeliverable_here: true,
+        tx: None,
     };
     let story = two_consumers().confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(25, 1, declined(false));
     assert_eq!(story.at(40, 2, recv(0, 2, 0)).broken(), NOTHING);

@@ -138,7 +138,13 @@ fn given_back_and_wanted() {
     let story = one_consumer().confirmed(10, 0..1).at(20, 1, recv(0, 1, 0)).at(
         30,
         1,
-        Event::Modified { message: message(0), consumer: 1, delivery_failed: false, undeliverable_here: true },
+        Event::Modified {
+            message: message(0),
+            consumer: 1,
+            delivery_failed: false,
+            undeliverable_here: true,
+            tx: None,
+        },
     );
     assert_eq!(alive(story, 1, 1_500).broken(), NOTHING, "it may not go to this link");
 }

@@ -5,17 +5,19 @@ use packhorse_model::{
     BrokerId, ClientSession, DuplicateId, EntryKey, LargeId, ProducerId, QueueId, Sequence, ShardId, Token, TxnId, Xid,
 };
 use packhorse_store::{
-    Ahead, Batch, Commit, Decide, Figures, Heuristic, HeuristicOutcome, Numbers, Op, Prepare, Stored, TxOps, TxnOp,
-    TxnPart,
+    Ahead, Batch, Commit, Decide, Figures, Heuristic, HeuristicOutcome, Numbers, Op, Prepare, Redelivery, Stored,
+    TxOps, TxnOp, TxnPart,
 };
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A part as the history knows it.
 #[derive(Default)]
 struct Staged {
     ahead: Ahead,
     adds: u32,
-    removes: Vec<Sequence>,
+    /// Whether a commit brings it back.
+    removes: Vec<(Sequence, bool)>,
 }
 
 type Parts = BTreeMap<QueueId, Staged>;
@@ -44,9 +46,15 @@ impl History {
 
     /// Entries that are not removed after all.
     fn back(&mut self, parts: Parts) {
+        self.come_back(parts, false);
+    }
+
+    /// The same, of all or of those that a commit brings back.
+    fn come_back(&mut self, parts: Parts, committed: bool) {
         for (queue, part) in parts {
             if self.next.contains_key(&queue.0) {
-                self.live.extend(part.removes.into_iter().map(|sequence| EntryKey { queue, sequence }));
+                let back = part.removes.into_iter().filter(|(_, returned)| *returned || !committed);
+                self.live.extend(back.map(|(sequence, _)| EntryKey { queue, sequence }));
             }
         }
     }
@@ -60,8 +68,17 @@ impl History {
                 && self.below(3) == 0
             {
                 let EntryKey { sequence, .. } = self.live.remove(at);
-                part.removes.push(sequence);
-                ops.push(TxnOp::Acknowledge { sequence, deliveries: 1 + self.below(5) as u32, attempts: 3 });
+                let redelivery = (self.below(3) == 0).then(|| {
+                    let overlay = (self.below(2) == 0).then(|| self.overlay());
+                    Arc::new(Redelivery { deliveries: 7, attempts: 4, overlay })
+                });
+                part.removes.push((sequence, redelivery.is_some()));
+                ops.push(TxnOp::Acknowledge {
+                    sequence,
+                    deliveries: 1 + self.below(5) as u32,
+                    attempts: 3,
+                    redelivery,
+                });
                 continue;
             }
             // Messages that are not persistent have no operation.
@@ -184,13 +201,14 @@ impl History {
                     batch.push(Op::Commit(Box::new(Commit { txn, parts: Vec::new(), token: None, xid: None, at_ms })));
                     return;
                 }
-                let parts = self.told(batch, &mut parts, true);
+                let told = self.told(batch, &mut parts, true);
+                self.come_back(parts, true);
                 let session = ClientSession([self.below(3) as u8; 16]);
                 let counter = self.transactions.count * 2 / (1 + self.below(3));
                 let token = (self.below(2) == 0).then_some(Token { broker: BrokerId([1; 16]), session, counter });
                 let xid = (self.below(4) == 0).then(|| self.some_xid());
                 self.transactions.ended.extend(xid.clone().map(|xid| (xid, true)));
-                batch.push(Op::Commit(Box::new(Commit { txn, parts, token, xid, at_ms: self.at_ms() })));
+                batch.push(Op::Commit(Box::new(Commit { txn, parts: told, token, xid, at_ms: self.at_ms() })));
             }
             10..14 => {
                 let ((txn, mut parts), xid) = (self.some_transaction(), self.some_xid());
@@ -212,9 +230,7 @@ impl History {
                 let (commit, at_ms) = (self.below(2) == 0, self.at_ms());
                 let numbers = if commit { self.numbers_of(&parts) } else { Vec::new() };
                 if what < 17 {
-                    if !commit {
-                        self.back(parts);
-                    }
+                    self.come_back(parts, commit);
                     batch.push(Op::Decide(Box::new(Decide { xid: xid.clone(), commit, numbers, at_ms })));
                     self.transactions.ended.push((xid, true));
                 } else if what < 19 {
@@ -232,9 +248,7 @@ impl History {
                         self.back(part.into_iter().collect());
                         self.transactions.branches.push((xid, parts));
                     } else {
-                        if !commit {
-                            self.back(parts);
-                        }
+                        self.come_back(parts, commit);
                         self.transactions.ended.push((xid, false));
                     }
                 } else {

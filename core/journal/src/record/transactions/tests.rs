@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::record::{Encoded, Record, Records};
-use packhorse_model::{ContentFormat, HeadFlags, ProducerId};
+use packhorse_model::{ContentFormat, DeadLetter, HeadFlags, Overlay, ProducerId, QueueName, Reason};
 use packhorse_store::{Batch, Commit, Prepare, TxOps};
 
 const Q: QueueId = QueueId(0x0102_0304_0506_0708);
@@ -42,15 +42,31 @@ fn all() -> Batch {
         });
         TxnOp::Enqueue { index, head, content }
     };
-    let remove = TxnOp::Acknowledge { sequence: u64::MAX, deliveries: 1, attempts: u32::MAX };
+    let remove = TxnOp::Acknowledge { sequence: u64::MAX, deliveries: 1, attempts: u32::MAX, redelivery: None };
+    let letter = DeadLetter {
+        reason: Reason::Rejected,
+        detail: "größer".into(),
+        address: QueueName::new("orders").unwrap(),
+        sequence: 5,
+        deliveries: 4,
+        leaving: true,
+    };
+    let overlay = Overlay { annotations: Bytes::from_static(b"noted"), dead_letter: Some(Box::new(letter)) };
+    let returns = [None, Some(Box::new(overlay))].map(|overlay| TxnOp::Acknowledge {
+        sequence: 5,
+        deliveries: 4,
+        attempts: 3,
+        redelivery: Some(Arc::new(Redelivery { deliveries: 2, attempts: u32::MAX, overlay })),
+    });
     let large = TxnOp::Enqueue { index: 9, head, content: Stored::Large { id: LargeId(77), length: 1 << 50 } };
     let number = TxnOp::Number { producer: ProducerId([5; 16]), number: u64::MAX, floor: 3 };
     let id = TxnOp::DuplicateId(DuplicateId([6; 16]));
-    let ops = vec![add(&mut batch, 0, b"first"), number, id, remove, add(&mut batch, 1, b"second"), large];
+    let [first, second] = [add(&mut batch, 0, b"first"), add(&mut batch, 1, b"second")];
+    let ops = vec![first, number, id, remove.clone(), second, large.clone()];
     batch.push(Op::TxOps(Box::new(TxOps { txn: txn(), queue: Q, record: 3, ops })));
     batch.push(Op::TxDrop { txn: txn(), queue: Q });
     let full = TxnPart {
-        ops: vec![add(&mut batch, 2, b"third"), remove],
+        ops: vec![add(&mut batch, 2, b"third"), remove.clone()],
         ahead: Ahead { records: 4, ops: 5, bytes: 6 },
         numbers: Some(Numbers { first: 7, count: 8 }),
         ..TxnPart::default()
@@ -62,7 +78,7 @@ fn all() -> Batch {
     batch.push(Op::Commit(Box::new(Commit { txn: txn(), parts: Vec::new(), token: None, xid: None, at_ms: 0 })));
     let figures = Figures { adds: 1, removes: 2, bytes: 3 };
     let mut parts = vec![(QueueId(1), part(vec![add(&mut batch, 3, b""), large]), figures)];
-    parts.push((Q, TxnPart { ahead: full.ahead, ..TxnPart::default() }, Figures::default()));
+    parts.push((Q, TxnPart { ahead: full.ahead, ..part(returns.to_vec()) }, Figures::default()));
     let prepare = Prepare { txn: txn(), xid: xid(1, 0), client: "größe".into(), parts, wall_ms: -1, at_ms: 2 };
     batch.push(Op::Prepare(Box::new(prepare)));
     let numbers = vec![(Q, Numbers { first: 5, count: 6 }), (QueueId(2), Numbers { first: u64::MAX, count: 0 })];
@@ -95,12 +111,17 @@ fn ops(works: &[Work<Where>], content: &[u8]) -> String {
         }
         Where::Large { id, length } => format!("file {} {length}", id.0),
     };
-    let each = works.iter().map(|work| match *work {
+    let each = works.iter().map(|work| match work.clone() {
         Work::Add { index, head, content } => {
             assert_eq!(head, sample_head());
             format!("add {index} {}", body(content))
         }
-        Work::Remove { sequence, deliveries, attempts } => format!("remove {sequence} {deliveries} {attempts}"),
+        Work::Remove { sequence, deliveries, attempts, redelivery: None } => {
+            format!("remove {sequence} {deliveries} {attempts}")
+        }
+        Work::Remove { sequence, deliveries, attempts, redelivery: Some(back) } => {
+            format!("return {sequence} {deliveries} {attempts} {back:?}")
+        }
         Work::Number { producer, number, floor } => format!("number {number} {floor} of {}", producer.0[0]),
         Work::DuplicateId(id) => format!("id {}", id.0[0]),
     });
@@ -148,6 +169,11 @@ fn each_operation_of_a_transaction_comes_back_as_it_was() {
                 assert_eq!((found.wall_ms, found.at_ms), (told.wall_ms, told.at_ms));
                 parts(found.parts.iter(), told.parts.iter().map(|(queue, part, figures)| (*queue, part, *figures)));
                 assert_eq!(ops(&found.parts[0].works, &content), format!("add 3 \"\", add 9 file 77 {}", 1u64 << 50));
+                let returned = told.parts[1].1.ops.iter().map(|op| match op {
+                    TxnOp::Acknowledge { redelivery: Some(back), .. } => format!("return 5 4 3 {back:?}"),
+                    other => panic!("nothing that comes back: {other:?}"),
+                });
+                assert_eq!(ops(&found.parts[1].works, &content), returned.collect::<Vec<_>>().join(", "));
             }
             (Transactional::Decide(found), Op::Decide(told)) => assert_eq!(found, &**told),
             (Transactional::Heuristic(found), Op::Heuristic(told)) => assert_eq!(found, &**told),

@@ -4,16 +4,18 @@ use super::{Entry, Model, Stuff, same, stuff};
 use bytes::Bytes;
 use packhorse_model::{ClientSession, DuplicateId, EntryKey, Head, ProducerId, QueueId, Sequence, TxnId, Xid};
 use packhorse_store::{
-    Figures, Heuristic, HeuristicOutcome, LostPart, Numbers, Op, Recovered, RecoveredBranch, RecoveredWork, TxnOp,
-    TxnPart,
+    Figures, Heuristic, HeuristicOutcome, LostPart, Numbers, Op, Recovered, RecoveredBranch, RecoveredWork, Redelivery,
+    TxnOp, TxnPart,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// One operation.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Work {
     Add(u32, Head, Stuff),
-    Remove(Sequence, u32, u32),
+    /// With the numbers after a rollback, and what a commit makes of the entry if it does not remove it.
+    Remove(Sequence, u32, u32, Option<Arc<Redelivery>>),
     Number(ProducerId, u64, u64),
     Id(DuplicateId),
 }
@@ -56,9 +58,11 @@ impl Transactions {
 }
 
 fn works(ops: &[TxnOp], pieces: &[Bytes]) -> Vec<Work> {
-    let works = ops.iter().map(|op| match *op {
+    let works = ops.iter().map(|op| match op.clone() {
         TxnOp::Enqueue { index, head, content } => Work::Add(index, head, stuff(content, pieces)),
-        TxnOp::Acknowledge { sequence, deliveries, attempts } => Work::Remove(sequence, deliveries, attempts),
+        TxnOp::Acknowledge { sequence, deliveries, attempts, redelivery } => {
+            Work::Remove(sequence, deliveries, attempts, redelivery)
+        }
         TxnOp::Number { producer, number, floor } => Work::Number(producer, number, floor),
         TxnOp::DuplicateId(id) => Work::Id(id),
     });
@@ -153,7 +157,13 @@ impl Model {
                     let before = self.entries.insert(key, Entry::new(head, content, false));
                     assert!(before.is_none(), "the workload draws each number once");
                 }
-                Work::Remove(sequence, ..) => drop(self.entries.remove(&EntryKey { queue, sequence })),
+                Work::Remove(sequence, .., None) => drop(self.entries.remove(&EntryKey { queue, sequence })),
+                Work::Remove(sequence, .., Some(back)) => {
+                    if let Some(entry) = self.entries.get_mut(&EntryKey { queue, sequence }) {
+                        (entry.deliveries, entry.attempts, entry.held) = (back.deliveries, back.attempts, false);
+                        (entry.suspect, entry.overlay) = (None, back.overlay.clone().or(entry.overlay.take()));
+                    }
+                }
                 Work::Number(producer, number, floor) => self.numbered(queue, producer, floor, Some(number), at_ms),
                 Work::Id(id) => drop(self.ids.insert((queue, id), at_ms)),
             }
@@ -168,7 +178,7 @@ impl Model {
                 continue;
             }
             for work in works {
-                if let Work::Remove(sequence, deliveries, attempts) = work
+                if let Work::Remove(sequence, deliveries, attempts, _) = work
                     && let Some(entry) = self.entries.get_mut(&EntryKey { queue, sequence })
                 {
                     (entry.deliveries, entry.attempts, entry.held) = (deliveries, attempts, false);
@@ -255,8 +265,8 @@ impl Work {
             (Work::Add(n, expected, stuff), RecoveredWork::Enqueue { index, head, content }) => {
                 (n, expected) == (index, head) && same(stuff, content)
             }
-            (Work::Remove(n, d, a), RecoveredWork::Acknowledge { sequence, deliveries, attempts }) => {
-                (n, d, a) == (sequence, deliveries, attempts)
+            (Work::Remove(n, d, a, r), RecoveredWork::Acknowledge { sequence, deliveries, attempts, redelivery }) => {
+                (n, d, a, r) == (sequence, deliveries, attempts, redelivery)
             }
             (Work::Id(expected), RecoveredWork::DuplicateId(id)) => expected == id,
             (Work::Number(p, n, f), RecoveredWork::Number { producer, number, floor }) => {

@@ -8,10 +8,11 @@ use packhorse_model::{
     BrokerId, ClientSession, DuplicateId, LargeId, ProducerId, QueueId, Sequence, Token, TxnId, Xid,
 };
 use packhorse_store::{
-    Ahead, Batch, Commit, Decide, Figures, Heuristic, HeuristicOutcome, Numbers, Op, Prepare, Stored, TxOps, TxnOp,
-    TxnPart,
+    Ahead, Batch, Commit, Decide, Figures, Heuristic, HeuristicOutcome, Numbers, Op, Prepare, Redelivery, Stored,
+    TxOps, TxnOp, TxnPart,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 const SHARDS: u16 = 2;
 
@@ -98,6 +99,20 @@ struct Step {
     removes: u64,
 }
 
+/// What a commit makes of an entry, if it does not remove it: now and then it is on its way to the dead-letter queue then.
+fn redelivery(player: &mut Player, sequence: Sequence) -> Option<Arc<Redelivery>> {
+    let overlay = match player.below(6) {
+        0 => None,
+        1 => {
+            let mut letter = super::letter(sequence);
+            letter.dead_letter.iter_mut().for_each(|letter| letter.leaving = true);
+            Some(letter)
+        }
+        _ => return None,
+    };
+    Some(Arc::new(Redelivery { deliveries: 9, attempts: player.below(3) as u32, overlay }))
+}
+
 /// Operations from an index on.
 fn ops(player: &mut Player, batch: &mut Batch, queue: QueueId, first: u32, step: Step) -> Vec<TxnOp> {
     let mut ops = Vec::new();
@@ -117,7 +132,7 @@ fn ops(player: &mut Player, batch: &mut Batch, queue: QueueId, first: u32, step:
     for _ in 0..step.removes.min(free.len() as u64) {
         let sequence = free.swap_remove(player.below(free.len() as u64) as usize);
         let (deliveries, attempts) = (1 + player.below(4) as u32, player.below(3) as u32);
-        ops.push(TxnOp::Acknowledge { sequence, deliveries, attempts });
+        ops.push(TxnOp::Acknowledge { sequence, deliveries, attempts, redelivery: redelivery(player, sequence) });
     }
     ops
 }

@@ -6,11 +6,12 @@ use super::super::ids::duplicate;
 use super::super::producers::producer;
 use super::super::remembered::session;
 use super::super::transactions::{Do, Part, ahead, figures, messages, unnamed, xid};
-use super::super::{Build, Found};
+use super::super::{Build, Found, dead_letter, overlay};
 use super::{Dice, QUEUES, State};
-use crate::{Ahead, Commit, Figures, Heuristic, HeuristicOutcome, Numbers, Op, RecoveredWork};
+use crate::{Ahead, Commit, Figures, Heuristic, HeuristicOutcome, Numbers, Op, RecoveredWork, Redelivery};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use packhorse_model::{BrokerId, EntryKey, QueueId, Sequence, ShardId, Token, TxnId, Xid};
@@ -23,7 +24,8 @@ struct Share {
     /// How many indexes it has used, and which of them are of persistent messages.
     adds: u32,
     stored: Vec<u32>,
-    removes: Vec<Sequence>,
+    /// What it removes, and whether a commit brings that back.
+    removes: Vec<(Sequence, bool)>,
 }
 
 /// A transaction of which nothing is decided.
@@ -97,6 +99,20 @@ impl State {
     }
 }
 
+/// What a commit makes of an entry: perhaps with a new overlay, perhaps on its way to the dead-letter queue.
+fn redelivery(dice: &mut Dice, deliveries: u32) -> Arc<Redelivery> {
+    let overlay = match dice.below(3) {
+        0 => None,
+        1 => Some(overlay("returned")),
+        _ => {
+            let mut letter = dead_letter(u64::from(deliveries));
+            letter.dead_letter.iter_mut().for_each(|letter| letter.leaving = true);
+            Some(letter)
+        }
+    };
+    Arc::new(Redelivery { deliveries: deliveries + 7, attempts: deliveries, overlay })
+}
+
 /// Some work of a transaction in a queue, for a record of this shard.
 fn stage(dice: &mut Dice, state: &mut State, shard: usize, queue: QueueId, share: &mut Share) -> Vec<Do> {
     let mut work = Vec::new();
@@ -125,8 +141,12 @@ fn stage(dice: &mut Dice, state: &mut State, shard: usize, queue: QueueId, share
             if !candidates.is_empty() {
                 let sequence = alive.remove(candidates[dice.below(candidates.len() as u64) as usize]);
                 let deliveries = 1 + dice.below(5) as u32;
-                share.removes.push(sequence);
-                work.push(Do::Remove(sequence, deliveries, deliveries / 2));
+                let returns = dice.below(3) == 0;
+                share.removes.push((sequence, returns));
+                work.push(match returns {
+                    false => Do::Remove(sequence, deliveries, deliveries / 2),
+                    true => Do::Return(sequence, deliveries, deliveries / 2, redelivery(dice, deliveries)),
+                });
             }
         }
     }
@@ -155,7 +175,9 @@ impl Transactor {
                             share.stored.push(*index);
                             share.adds = index + 1;
                         }
-                        RecoveredWork::Acknowledge { sequence, .. } => share.removes.push(*sequence),
+                        RecoveredWork::Acknowledge { sequence, redelivery, .. } => {
+                            share.removes.push((*sequence, redelivery.is_some()));
+                        }
                         RecoveredWork::Number { .. } | RecoveredWork::DuplicateId(_) => {}
                     }
                 }
@@ -283,12 +305,15 @@ fn happen(state: &mut State, shard: usize, shares: &BTreeMap<QueueId, Share>, nu
         for index in &share.stored {
             state.place(shard, *queue, numbers[queue].first + u64::from(*index));
         }
+        for (sequence, _) in share.removes.iter().filter(|(_, returns)| *returns) {
+            state.place(shard, *queue, *sequence);
+        }
     }
 }
 
 fn undo(state: &mut State, shard: usize, shares: &BTreeMap<QueueId, Share>) {
     for (queue, share) in shares {
-        for sequence in &share.removes {
+        for (sequence, _) in &share.removes {
             state.place(shard, *queue, *sequence);
         }
     }
@@ -303,7 +328,7 @@ fn roll_back(dice: &mut Dice, state: &mut State, shard: usize, mut build: Build)
     let mut open = state.transactor.open.remove(dice.below(count) as usize);
     let mut later = false;
     for (queue, share) in core::mem::take(&mut open.shares) {
-        state.slot(queue).extend(&share.removes);
+        state.slot(queue).extend(share.removes.iter().map(|(sequence, _)| sequence));
         if shard_of(queue) == shard {
             build = build.drop_ahead(open.txn, queue);
         } else if share.ahead.records > 0 {
