@@ -123,6 +123,13 @@ impl Broker {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// Waits for a line with all these words: a line is written by a thread of its own, a little after what it tells.
+    pub fn logged(&self, words: &[&str]) {
+        self.until(&format!("a line with {words:?} in the log"), |broker| {
+            broker.log().lines().any(|line| words.iter().all(|word| line.contains(word)))
+        });
+    }
+
     /// The last lines of the log, for messages.
     pub fn log_tail(&self) -> String {
         let log = self.log();

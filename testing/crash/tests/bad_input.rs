@@ -40,9 +40,7 @@ fn says(heard: &Heard, condition: &str, parts: &[&str]) -> String {
 }
 
 fn logged(broker: &Broker, parts: &[&str]) {
-    broker.until(&format!("a line with {parts:?} in the log"), |broker| {
-        broker.log().lines().any(|line| line.contains("WARN") && parts.iter().all(|part| line.contains(part)))
-    });
+    broker.logged(&[&["WARN"][..], parts].concat());
 }
 
 /// A request by hand: status and the problem document.

@@ -3,6 +3,7 @@
 
 use packhorse_client_core::Verdict;
 use packhorse_crash::{Broker, Producer, Read, Reader, Segments, serve};
+use rustix::process::Signal;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -37,9 +38,10 @@ fn fs_63_a_flip_in_a_body_damages_that_message_alone_and_is_never_silent() {
         reader.answered().expect("the broker answers");
         let queue = broker.queue(QUEUE);
         assert_eq!((&queue["damaged"], &queue["depth"]), (&1.into(), &1.into()), "{queue}");
-        let told =
-            broker.log().lines().filter(|line| line.contains("is damaged: its body failed its checksum")).count();
-        assert_eq!(told, 1, "{}", broker.log_tail());
+        broker.signal(Signal::TERM);
+        let ended = broker.end();
+        let told = ended.log.lines().filter(|line| line.contains("is damaged: its body failed its checksum")).count();
+        assert_eq!(told, 1, "{}", ended.log);
     }
 }
 
