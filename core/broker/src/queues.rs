@@ -407,7 +407,7 @@ impl Queues {
             held.timed = true;
             self.timed.push(slot);
         }
-        if !held.awaiting && held.queue.awaits().is_some() {
+        if !held.awaiting && held.queue.waits() {
             held.awaiting = true;
             self.awaiting.push(slot);
         }
@@ -492,7 +492,7 @@ impl Queues {
                 short: self.ring.pins_much(),
             };
             let more = held.queue.dispatch(&mut turn, DISPATCH_RUN, &mut self.effects);
-            if !held.awaiting && held.queue.awaits().is_some() {
+            if !held.awaiting && held.queue.waits() {
                 held.awaiting = true;
                 self.awaiting.push(*slot);
             }

@@ -173,10 +173,17 @@ impl Queues {
             }
             return Ok(());
         }
-        let turn = self.txn_turn();
-        if self.transactions.home.takes(&work, &turn) {
+        let now = self.now();
+        if self.transactions.home.takes(&work, now.mono_us) {
             return Ok(());
         }
+        self.work_with_effects(work)
+    }
+
+    /// The same, of work from which something follows.
+    #[cold]
+    fn work_with_effects(&mut self, work: Work) -> Result<(), NoWork> {
+        let turn = self.txn_turn();
         let refused = |effect: &Effect<TxnPart>| matches!(effect, Effect::Refused { control, txn, .. } if (*control, *txn) == (work.control, work.txn));
         let mut effects = std::mem::take(&mut self.transactions.effects);
         self.transactions.home.handle(Input::Work(work), &turn, &mut effects);

@@ -258,8 +258,8 @@ impl<P> Home<P> {
     /// Takes in work with nothing that follows from it, as most of it is. False: nothing was changed, and [`Home::handle`] is to be told.
     #[inline]
     #[must_use]
-    pub fn takes(&mut self, work: &Work, turn: &Turn) -> bool {
-        let due = self.deadlines.first().is_some_and(|(at, _)| *at <= turn.now.mono_us);
+    pub fn takes(&mut self, work: &Work, mono_us: u64) -> bool {
+        let due = self.deadlines.first().is_some_and(|(at, _)| *at <= mono_us);
         !due && !self.failed && self.took(work)
     }
 
