@@ -54,6 +54,8 @@ pub(crate) enum Request {
     StageEnqueue { txn: TxnId, head: Head, payload: Payload<'static>, identity: Option<Box<Identity>> },
     /// A delivery ends in a transaction; its home knows of it.
     StageSettle { txn: TxnId, key: DeliveryKey, outcome: Outcome },
+    /// The same of many deliveries that are acknowledged.
+    StageAccept { txn: TxnId, keys: Vec<DeliveryKey> },
     /// The consumer goes.
     Unsubscribe { consumer: ConsumerId, lost: bool },
 }

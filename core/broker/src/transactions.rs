@@ -151,6 +151,26 @@ impl Queues {
         Ok(())
     }
 
+    /// [`Queues::stage_settle`] of many deliveries that are acknowledged.
+    pub(crate) fn stage_accept(
+        &mut self,
+        id: QueueId,
+        txn: TxnId,
+        control: Control,
+        keys: &[DeliveryKey],
+    ) -> Result<(), NoWork> {
+        let part = Part { removes: keys.len() as u64, ..Part::default() };
+        self.work(Work { txn, control, queue: id, part, sent: false })?;
+        let owner = id.owner(self.config.shards);
+        if owner == self.shard {
+            self.on_stage_accept(id, txn, keys);
+        } else {
+            let request = Request::StageAccept { txn, keys: keys.to_vec() };
+            self.mail(owner, Body::Request { queue: id, request });
+        }
+        Ok(())
+    }
+
     /// Asks what became of a commit. Answered by `Connection::on_tx_status`, when all other connections of its session are closed.
     pub(crate) fn tx_status(&mut self, to: ReplyTo, token: Token) {
         self.tell_sessions(SessionInput::Status { to, token });
@@ -162,9 +182,18 @@ impl Queues {
     }
 
     /// Tells the home of work. An error: it was refused, and the queue is not to get it.
-    fn work(&mut self, mut work: Work) -> Result<(), NoWork> {
-        let home = self.home_of(work.txn);
-        if home != self.shard {
+    #[inline]
+    fn work(&mut self, work: Work) -> Result<(), NoWork> {
+        let now = self.now();
+        if self.home_of(work.txn) == self.shard && self.transactions.home.takes(&work, now.mono_us) {
+            return Ok(());
+        }
+        self.tell_work(work)
+    }
+
+    /// The same, of work that is told elsewhere, or from which something follows.
+    fn tell_work(&mut self, mut work: Work) -> Result<(), NoWork> {
+        if self.home_of(work.txn) != self.shard {
             work.sent = true;
             let last = self.transactions.works.last_mut();
             match last.filter(|last| (last.txn, last.control, last.queue) == (work.txn, work.control, work.queue)) {
@@ -173,16 +202,6 @@ impl Queues {
             }
             return Ok(());
         }
-        let now = self.now();
-        if self.transactions.home.takes(&work, now.mono_us) {
-            return Ok(());
-        }
-        self.work_with_effects(work)
-    }
-
-    /// The same, of work from which something follows.
-    #[cold]
-    fn work_with_effects(&mut self, work: Work) -> Result<(), NoWork> {
         let turn = self.txn_turn();
         let refused = |effect: &Effect<TxnPart>| matches!(effect, Effect::Refused { control, txn, .. } if (*control, *txn) == (work.control, work.txn));
         let mut effects = std::mem::take(&mut self.transactions.effects);

@@ -43,6 +43,7 @@ pub(crate) type Kept = Work<Stored>;
 
 impl Work<Where> {
     /// As others see it: `batch` is where the batch's content begins.
+    #[inline]
     pub(crate) fn at(self, batch: Place) -> Result<Kept, Malformed> {
         Ok(match self {
             Work::Add { index, head, content } => Work::Add { index, head, content: content.at(batch)? },
@@ -57,6 +58,7 @@ impl Work<Where> {
 
 impl Where {
     /// Where it is: `batch` is where the batch's content begins.
+    #[inline]
     pub(crate) fn at(self, batch: Place) -> Result<Stored, Malformed> {
         Ok(match self {
             Where::Body { offset, length, crc } => {

@@ -204,6 +204,14 @@ pub enum Input<'a> {
         /// The word, as in [`Input::Settle`]; not [`Outcome::ReturnLost`], which is no consumer's.
         outcome: Outcome,
     },
+    /// [`Input::StageSettle`] of many deliveries, each acknowledged, and each an operation. Answer: [`Answer::Settled`]; without effect
+    /// the word was stale for some of them.
+    StageAccept {
+        /// The transaction.
+        txn: TxnId,
+        /// The deliveries.
+        keys: &'a [DeliveryKey],
+    },
     /// An operation of a transaction has come, and was refused.
     StageRefused {
         /// The transaction.

@@ -20,6 +20,8 @@ const AHEAD_BYTES: u64 = 1 << 20;
 
 /// The same while memory is short.
 const AHEAD_SHORT_BYTES: u64 = 16 << 10;
+/// A new part has room for so many adds, and removes, at most: an empty one is to stay small.
+const ROOM_MAX: usize = 128;
 /// What an operation weighs beside its body.
 const OP_BYTES: u64 = 64;
 
@@ -149,6 +151,17 @@ pub(crate) struct Part {
 }
 
 impl Part {
+    /// An empty part, with room for so many operations, of few.
+    pub(crate) fn with_room(adds: usize, removes: usize) -> Part {
+        let (adds, removes) = (adds.min(ROOM_MAX), removes.min(ROOM_MAX));
+        Part {
+            adds: Vec::with_capacity(adds),
+            removes: Vec::with_capacity(removes),
+            ops: Vec::with_capacity(adds + removes),
+            ..Part::default()
+        }
+    }
+
     pub(crate) fn add(&mut self, head: Head, content: Content) {
         let index = self.next_index;
         let mut packed = Packed::new(head, content, State::birth(true));

@@ -207,6 +207,7 @@ impl Queue {
             Input::StageSettle { txn, key, outcome } => {
                 return Answer::Settled(self.stage_settle(txn, key, outcome, turn, out));
             }
+            Input::StageAccept { txn, keys } => return Answer::Settled(self.stage_accept(txn, keys, turn, out)),
             Input::StageRefused { txn } => self.stage_refused(txn, turn, out),
             Input::StageDuplicate { txn, identity, bytes } => self.stage_duplicate(txn, &identity, bytes, turn, out),
             Input::Gather { txn, operations, purpose } => self.gather(txn, operations, purpose, turn, out),

@@ -11,12 +11,11 @@ use crate::list::Place;
 use crate::part::{Part, Question, Remove, Then};
 use crate::queue::Queue;
 use alloc::boxed::Box;
-use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use packhorse_model::{
-    Content, Head, Identity, Numbered, Outcome, Planted, Purpose, Resolution, Sequence, TxnId, planted,
+    Content, Head, Identity, Numbered, Outcome, Planted, Purpose, Recent, Resolution, Sequence, TxnId, planted,
 };
 use packhorse_store::{Numbers, Op, RecoveredOp, RecoveredWork, Ticket, TxnOp};
 
@@ -44,7 +43,7 @@ pub enum PartItem {
 #[derive(Debug, Default)]
 pub(crate) struct Transactions {
     /// Not decided.
-    pub(crate) parts: BTreeMap<TxnId, Part>,
+    pub(crate) parts: Recent<TxnId, Part>,
     /// Decided, and to be carried out in this order.
     pub(crate) ending: VecDeque<Ending>,
     /// Operations that rollbacks and refusals named, less those of them that came. So many are to be dropped when they come; below zero,
@@ -54,6 +53,8 @@ pub(crate) struct Transactions {
     waits: BTreeSet<(Ticket, TxnId)>,
     /// First numbers drawn for parts that have not been carried out.
     pub(crate) drawn: BTreeSet<Sequence>,
+    /// How many the last part that was decided added and removed: the next one gets room for as many.
+    usual: (usize, usize),
 }
 
 impl Transactions {
@@ -63,19 +64,21 @@ impl Transactions {
         self.waits.first().map(|(ticket, _)| *ticket)
     }
 
-    /// The part for an operation that has come; `None`: it is to be dropped.
+    /// The part for so many operations that have come; `None`: they are to be dropped.
     #[inline]
-    fn open(&mut self, txn: TxnId) -> Option<&mut Part> {
-        let part = match self.parts.entry(txn) {
+    fn open(&mut self, txn: TxnId, operations: u64) -> Option<&mut Part> {
+        let closed = match self.parts.get_mut(&txn) {
             // One that is open is not among the dead.
-            Entry::Occupied(part) if !part.get().closed => part.into_mut(),
-            Entry::Vacant(place) if !self.dead.contains_key(&txn) => place.insert(Part::default()),
-            _ => {
-                owe(&mut self.dead, txn, -1);
-                return None;
-            }
+            Some(part) => part.closed,
+            None => self.dead.contains_key(&txn),
         };
-        part.came += 1;
+        if closed {
+            owe(&mut self.dead, txn, -(operations as i64));
+            return None;
+        }
+        let (adds, removes) = self.usual;
+        let part = self.parts.get_or_insert_with(txn, || Part::with_room(adds, removes));
+        part.came += operations;
         Some(part)
     }
 
@@ -111,7 +114,7 @@ impl Queue {
         turn: &mut Turn<'_>,
         out: &mut Vec<Effect>,
     ) -> bool {
-        let Some(part) = self.transactions.open(txn) else {
+        let Some(part) = self.transactions.open(txn, 1) else {
             if let Content::Large { id, .. } = content {
                 out.push(Effect::Discard(id));
             }
@@ -138,9 +141,36 @@ impl Queue {
         turn: &mut Turn<'_>,
         out: &mut Vec<Effect>,
     ) -> bool {
-        if self.transactions.open(txn).is_none() {
+        if self.transactions.open(txn, 1).is_none() {
             return false;
         }
+        let was_held = self.retire(txn, key, outcome, turn);
+        self.perhaps_due(txn, turn, out);
+        was_held
+    }
+
+    /// The same of many that are acknowledged. False: one of them at least was not held.
+    pub(crate) fn stage_accept(
+        &mut self,
+        txn: TxnId,
+        keys: &[DeliveryKey],
+        turn: &mut Turn<'_>,
+        out: &mut Vec<Effect>,
+    ) -> bool {
+        if self.transactions.open(txn, keys.len() as u64).is_none() {
+            return false;
+        }
+        let mut held = true;
+        for key in keys {
+            held &= self.retire(txn, *key, Outcome::Acknowledge, turn);
+        }
+        self.perhaps_due(txn, turn, out);
+        held
+    }
+
+    /// A delivery ends in an open part; false: there is none such.
+    #[inline]
+    fn retire(&mut self, txn: TxnId, key: DeliveryKey, outcome: Outcome, turn: &mut Turn<'_>) -> bool {
         let ended = self.delivery(key).map(|place| {
             let then = self.intent(key, place, outcome);
             self.let_go(key.level, place);
@@ -158,20 +188,21 @@ impl Queue {
             });
             (Remove { level, sequence, then }, op)
         });
-        let was_held = ended.is_some();
-        let part = self.transactions.parts.get_mut(&txn).expect("it was opened");
-        if let Some((remove, op)) = ended {
-            part.remove(remove, op);
-        }
-        if part.is_due(turn.short) {
+        let Some((remove, op)) = ended else { return false };
+        self.transactions.parts.get_mut(&txn).expect("it was opened").remove(remove, op);
+        true
+    }
+
+    #[inline]
+    fn perhaps_due(&mut self, txn: TxnId, turn: &mut Turn<'_>, out: &mut Vec<Effect>) {
+        if self.transactions.parts.get_mut(&txn).is_some_and(|part| part.is_due(turn.short)) {
             self.has_come(txn, turn, out);
         }
-        was_held
     }
 
     #[cold]
     pub(crate) fn stage_refused(&mut self, txn: TxnId, turn: &mut Turn<'_>, out: &mut Vec<Effect>) {
-        if self.transactions.open(txn).is_some() {
+        if self.transactions.open(txn, 1).is_some() {
             self.has_come(txn, turn, out);
         }
     }
@@ -185,7 +216,7 @@ impl Queue {
         turn: &mut Turn<'_>,
         out: &mut Vec<Effect>,
     ) {
-        let Some(part) = self.transactions.open(txn) else { return };
+        let Some(part) = self.transactions.open(txn, 1) else { return };
         part.duplicates.adds += 1;
         part.duplicates.bytes += bytes;
         // Its record is in another shard's batch, and says that the message is there.
@@ -222,7 +253,7 @@ impl Queue {
             out.push(Effect::Gathered(Box::new(Gathered { txn, part, persistent: false, volatile: 0 })));
             return;
         }
-        let part = self.transactions.parts.entry(txn).or_default();
+        let part = self.transactions.parts.get_or_insert_with(txn, Part::default);
         part.question = Some(Question { operations, purpose });
         self.answer(txn, turn, out);
     }
@@ -298,6 +329,7 @@ impl Queue {
             transactions.owe(txn, operations as i64 - came as i64);
         }
         let Some(mut part) = part else { return };
+        transactions.usual = (part.adds.len(), part.removes.len());
         let commit = resolution == Resolution::Commit;
         if commit {
             self.counts.duplicates += part.duplicates.adds;
@@ -335,7 +367,7 @@ impl Queue {
     #[cold]
     pub(crate) fn recovered_op(&mut self, recovered: RecoveredOp, turn: &mut Turn<'_>) {
         let RecoveredOp { txn, op, .. } = recovered;
-        let part = self.transactions.parts.entry(txn).or_default();
+        let part = self.transactions.parts.get_or_insert_with(txn, Part::default);
         part.set_recovered();
         match op {
             RecoveredWork::Enqueue { index, head, content } => {
@@ -467,5 +499,5 @@ fn owe(dead: &mut BTreeMap<TxnId, i64>, txn: TxnId, operations: i64) {
 }
 
 fn part_of(transactions: &mut Transactions, txn: TxnId) -> &mut Part {
-    transactions.parts.entry(txn).or_default()
+    transactions.parts.get_or_insert_with(txn, Part::default)
 }

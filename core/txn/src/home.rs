@@ -19,7 +19,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use packhorse_model::{BrokerId, ConnectionId, QueueId, ShardId, Token, TxnId, Xid};
+use packhorse_model::{BrokerId, ConnectionId, QueueId, Recent, ShardId, Token, TxnId, Xid};
 use packhorse_store::Ticket;
 
 /// The transactions whose state this shard keeps. `P` is a queue's part of a record: its operations with their bodies.
@@ -28,7 +28,7 @@ pub struct Home<P> {
     config: Config,
     /// The number of the latest transaction.
     last: u64,
-    txns: BTreeMap<TxnId, Txn<P>>,
+    txns: Recent<TxnId, Txn<P>>,
     names: BTreeMap<Xid, TxnId>,
     /// Connections that work or worked in what is not prepared.
     owners: BTreeSet<(ConnectionId, TxnId)>,
@@ -145,7 +145,7 @@ impl<P> Home<P> {
         Home {
             config,
             last: 0,
-            txns: BTreeMap::new(),
+            txns: Recent::new(),
             names: BTreeMap::new(),
             owners: BTreeSet::new(),
             knocking: BTreeSet::new(),
@@ -400,7 +400,9 @@ impl<P> Home<P> {
     fn fail(&mut self, out: &mut Vec<Effect<P>>) {
         self.failed = true;
         self.deadlines.clear();
-        for txn in self.txns.values_mut() {
+        let all: Vec<TxnId> = self.txns.keys().copied().collect();
+        for id in all {
+            let Some(txn) = self.txns.get_mut(&id) else { continue };
             let first = txn.going.take().and_then(|going| going.to);
             let others = txn.waiting.drain(..).filter_map(|ask| ask.to());
             out.extend(first.into_iter().chain(others).map(|to| Effect::Reply { to, reply: Reply::InDoubt }));

@@ -132,12 +132,19 @@ fn as_short_transactional<'a>(state: &DeliveryState<'a>) -> Option<(&'a [u8], bo
 
 #[inline]
 fn put_short_transactional(out: &mut Vec<u8>, txn_id: &[u8], accepted: bool) {
-    let (count, outcome): (u8, &[u8]) = if accepted { (2, &ACCEPTED) } else { (1, &[]) };
-    let length = txn_id.len() as u8;
-    let size = 3 + length + outcome.len() as u8;
-    out.extend_from_slice(&[DESCRIBED, ULONG8, TRANSACTIONAL, LIST8, size, count, BINARY8, length]);
+    let outcome: &[u8] = if accepted { &ACCEPTED } else { &[] };
+    out.extend_from_slice(&short_head(txn_id, accepted));
     out.extend_from_slice(txn_id);
     out.extend_from_slice(outcome);
+}
+
+/// What such a state begins with, up to its id.
+#[inline]
+fn short_head(txn_id: &[u8], accepted: bool) -> [u8; 8] {
+    let (count, outcome) = if accepted { (2, ACCEPTED.len() as u8) } else { (1, 0) };
+    let length = txn_id.len() as u8;
+    let size = 3 + length + outcome;
+    [DESCRIBED, ULONG8, TRANSACTIONAL, LIST8, size, count, BINARY8, length]
 }
 
 /// The state of a delivery at one end of its link.
@@ -221,6 +228,25 @@ impl<'a> DeliveryState<'a> {
             Some((txn_id, accepted)) => put_short_transactional(out, txn_id, accepted),
             None => self.encode_any(out),
         }
+    }
+
+    /// Whether these bytes are what [`Self::encode`] writes of it. `scratch`: for those that have to be written to tell.
+    #[inline]
+    pub(crate) fn is_encoded_as(&self, bytes: &[u8], scratch: &mut Vec<u8>) -> bool {
+        if let Self::Accepted = self {
+            return bytes == ACCEPTED;
+        }
+        if let Some((txn_id, accepted)) = as_short_transactional(self) {
+            let Some((head, mut rest)) = bytes.split_first_chunk() else { return false };
+            if accepted {
+                let Some((id, &ACCEPTED)) = rest.split_last_chunk() else { return false };
+                rest = id;
+            }
+            return *head == short_head(txn_id, accepted) && rest == txn_id;
+        }
+        scratch.clear();
+        self.encode_any(scratch);
+        *scratch == bytes
     }
 
     fn encode_any(&self, out: &mut Vec<u8>) {

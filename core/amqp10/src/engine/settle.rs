@@ -357,12 +357,6 @@ impl Connection {
         state: Option<&DeliveryState<'_>>,
         settled: bool,
     ) {
-        self.scratch.clear();
-        match state {
-            None => {}
-            Some(DeliveryState::Accepted) => self.scratch.extend_from_slice(&ACCEPTED),
-            Some(state) => state.encode(&mut self.scratch),
-        }
         let at = role_index(role);
         let Some(session) = self.sessions.get_mut(id.index, id.generation) else { return };
         let range = &mut session.ranges[at];
@@ -371,7 +365,10 @@ impl Connection {
             && range.last.plus(1) == delivery
             && delivery.0 != 0
             && range.settled == settled
-            && range.state == self.scratch;
+            && match state {
+                None => range.state.is_empty(),
+                Some(state) => state.is_encoded_as(&range.state, &mut self.scratch),
+            };
         if extends {
             range.last = delivery;
             return;
@@ -386,7 +383,7 @@ impl Connection {
         range.last = delivery;
         range.settled = settled;
         range.state.clear();
-        range.state.extend_from_slice(&self.scratch);
+        state.into_iter().for_each(|state| state.encode(&mut range.state));
         self.mark_session(id);
     }
 

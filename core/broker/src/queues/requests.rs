@@ -129,6 +129,7 @@ impl Queues {
                 self.on_stage_enqueue(id, txn, head, payload, identity.as_deref());
             }
             Request::StageSettle { txn, key, outcome } => self.on_stage_settle(id, txn, key, outcome),
+            Request::StageAccept { txn, keys } => self.on_stage_accept(id, txn, &keys),
             Request::Unsubscribe { consumer, lost } => {
                 let Some(subscriber) = self.subscribers.remove(&consumer) else { return };
                 self.tell(subscriber.slot, Input::Unsubscribe { consumer, lost });

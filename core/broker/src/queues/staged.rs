@@ -6,12 +6,11 @@ mod pieces;
 use super::Queues;
 use crate::mail::Payload;
 use crate::ring::Ring;
-use packhorse_model::{EntryKey, Head, Identity, Outcome, Purpose, QueueId, Resolution, ShardId, TxnId};
+use packhorse_model::{EntryKey, Head, Identity, Outcome, Purpose, QueueId, Recent, Resolution, ShardId, TxnId};
 use packhorse_queue::{self as queue, DeliveryKey};
 use packhorse_store::{Op, Ticket, TxOps};
 use packhorse_txn::{Cause, Gathered, Input};
 use pieces::{Kind, Pieces};
-use std::collections::BTreeMap;
 
 /// What the shard knows of a transaction's part in one of its queues.
 #[derive(Debug, Default)]
@@ -39,7 +38,7 @@ enum Stage {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Staged {
-    parts: BTreeMap<(QueueId, TxnId), Part>,
+    parts: Recent<(QueueId, TxnId), Part>,
 }
 
 impl Staged {
@@ -57,7 +56,7 @@ impl Staged {
 
     /// A transaction's part in a queue, which begins if there is none.
     fn part(&mut self, queue: QueueId, txn: TxnId) -> &mut Part {
-        self.parts.entry((queue, txn)).or_default()
+        self.parts.get_or_insert_with((queue, txn), Part::default)
     }
 
     /// Takes out a part that is over; its bodies are not pinned any more.
@@ -137,6 +136,16 @@ impl Queues {
                 }
                 Cause::Stale
             }
+            None => Cause::QueueGone,
+        };
+        self.tell_home(Input::Failed { txn, cause });
+    }
+
+    /// Deliveries of a queue of this shard are acknowledged in a transaction.
+    pub(crate) fn on_stage_accept(&mut self, id: QueueId, txn: TxnId, keys: &[DeliveryKey]) {
+        let cause = match self.slot(id) {
+            Some(slot) if self.tell(slot, queue::Input::StageAccept { txn, keys }).settled() => return,
+            Some(_) => Cause::Stale,
             None => Cause::QueueGone,
         };
         self.tell_home(Input::Failed { txn, cause });

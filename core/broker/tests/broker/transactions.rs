@@ -530,6 +530,67 @@ fn ranges_are_acknowledged_and_a_stranger_among_them_ends_nothing() {
 }
 
 #[test]
+fn a_range_over_links_is_acknowledged_in_one_transaction() {
+    for fail in [false, true] {
+        each(|world| {
+            let (c, control) = controlled(world, "c");
+            world.fill("a", 1..=5);
+            world.fill("b", 11..=13);
+            let a = world[c].receiver("a", 2);
+            world.run();
+            let b = world[c].receiver("b", 3);
+            world.run();
+            world[c].credit(a, 3);
+            world.run();
+            let txn = declare(world, c, control);
+            // One range on the wire, for their numbers follow each other: two of one link, three of another, and of the first again.
+            for (link, at) in [(a, 0), (a, 1), (b, 0), (b, 1), (b, 2), (a, 2), (a, 3)] {
+                world[c].decide_in(&txn, link, at, ACCEPTED, true);
+            }
+            world.run();
+            assert_eq!(discharge(world, c, control, &txn, fail), "accepted");
+            world[c].close();
+            world.run();
+            let (of_a, of_b) = if fail { (1, 11) } else { (5, 14) };
+            // Of the fifth nothing was said.
+            let left = world.take("a");
+            assert_eq!(left.iter().map(|(n, _)| *n).collect::<Vec<_>>(), (of_a..=5).collect::<Vec<_>>());
+            assert!(left.iter().all(|(n, seen)| *n == 5 || *seen == 1), "{left:?}");
+            assert_eq!(world.take("b"), (of_b..=13).map(|n| (n, 1)).collect::<Vec<_>>());
+        });
+    }
+}
+
+#[test]
+fn a_range_that_is_refused_comes_back_and_is_one_line_in_the_log() {
+    let told = std::cell::Cell::new(0);
+    each_with(
+        |config| config.transactions.max_staged_bytes = 64 << 10,
+        |world| {
+            let (c, control) = controlled(world, "c");
+            let r = received(world, c, "a", 1..=4, 4);
+            let s = world[c].sender("q");
+            world.run();
+            let txn = declare(world, c, control);
+            // More than it may have: it can only be rolled back from here on.
+            world[c].send_in(&txn, s, Msg::new(1).length(70_000).bytes(), false);
+            world.run();
+            (0..4).for_each(|at| world[c].decide_in(&txn, r, at, ACCEPTED, true));
+            world.run();
+            let words = "deliveries in transaction";
+            let lines: Vec<&String> = world.logs.iter().map(|(_, text)| text).filter(|t| t.contains(words)).collect();
+            assert!(lines.iter().all(|line| line.contains("the end of 4 deliveries")) && lines.len() <= 1, "{lines:?}");
+            told.set(told.get() + lines.len());
+            assert_eq!(discharge(world, c, control, &txn, false), "rejected amqp:transaction:rollback");
+            world[c].close();
+            world.run();
+            assert_eq!(world.take("a"), [(1, 1), (2, 1), (3, 1), (4, 1)]);
+        },
+    );
+    assert!(told.get() >= 2, "a home on the same shard refuses at once: {}", told.get());
+}
+
+#[test]
 fn an_acknowledgement_of_nothing_can_only_roll_back() {
     each(|world| {
         let (c, control) = controlled(world, "c");

@@ -223,11 +223,20 @@ fn removed(works: &[Kept]) -> impl Iterator<Item = (Sequence, Sequence)> {
     })
 }
 
-/// Of these, what a commit removes.
+/// Of these, what a commit removes: numbers that follow each other in one range, for most are acknowledged in their order.
 fn gone(works: &[Kept]) -> impl Iterator<Item = (Sequence, Sequence)> {
-    works.iter().filter_map(|work| match work {
-        Work::Remove { sequence, redelivery: None, .. } => Some((*sequence, *sequence)),
+    let gone = works.iter().filter_map(|work| match work {
+        Work::Remove { sequence, redelivery: None, .. } => Some(*sequence),
         Work::Remove { .. } | Work::Add { .. } | Work::Number { .. } | Work::DuplicateId(_) => None,
+    });
+    let mut gone = gone.peekable();
+    std::iter::from_fn(move || {
+        let first = gone.next()?;
+        let mut last = first;
+        while let Some(next) = gone.next_if(|next| last.checked_add(1) == Some(*next)) {
+            last = next;
+        }
+        Some((first, last))
     })
 }
 

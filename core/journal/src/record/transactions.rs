@@ -172,9 +172,11 @@ impl Content<'_> {
         let (from, length) = (body.offset as usize, body.length as usize);
         let bytes = self.pieces.get(body.piece as usize).and_then(|piece| piece.get(from..from + length));
         let bytes = bytes.unwrap_or_else(|| panic!("an operation names bytes outside its batch: {body:?}"));
-        put_u32(out, (self.starts[body.piece as usize] + from) as u32);
-        put_u32(out, body.length);
-        put_u32(out, crc(0, bytes));
+        let mut put = [0; 12];
+        put[..4].copy_from_slice(&((self.starts[body.piece as usize] + from) as u32).to_le_bytes());
+        put[4..8].copy_from_slice(&body.length.to_le_bytes());
+        put[8..].copy_from_slice(&crc(0, bytes).to_le_bytes());
+        out.extend_from_slice(&put);
     }
 }
 
@@ -438,8 +440,8 @@ fn put_ops(out: &mut Vec<u8>, ops: &[TxnOp], content: &Content<'_>, large: &mut 
 
 /// An added message, up to its content.
 pub(crate) fn put_add(out: &mut Vec<u8>, index: u32, head: &Head, large: bool) {
-    out.push(if large { ADD_LARGE } else { ADD });
-    put_u32(out, index);
+    let [a, b, c, d] = index.to_le_bytes();
+    out.extend_from_slice(&[if large { ADD_LARGE } else { ADD }, a, b, c, d]);
     put_head(out, head);
 }
 
@@ -450,14 +452,16 @@ pub(crate) fn put_remove(
     (deliveries, attempts): (u32, u32),
     redelivery: Option<&Redelivery>,
 ) {
-    out.push(match redelivery {
+    let mut put = [0; REMOVE_BYTES];
+    put[0] = match redelivery {
         None => REMOVE,
         Some(Redelivery { overlay: None, .. }) => RETURN,
         Some(_) => RETURN_CHANGED,
-    });
-    put_u64(out, sequence);
-    put_u32(out, deliveries);
-    put_u32(out, attempts);
+    };
+    put[1..9].copy_from_slice(&sequence.to_le_bytes());
+    put[9..13].copy_from_slice(&deliveries.to_le_bytes());
+    put[13..].copy_from_slice(&attempts.to_le_bytes());
+    out.extend_from_slice(&put);
     if let Some(Redelivery { deliveries, attempts, overlay }) = redelivery {
         put_u32(out, *deliveries);
         put_u32(out, *attempts);
@@ -492,10 +496,14 @@ pub(crate) fn works<C>(
             kind @ (ADD | ADD_LARGE) => {
                 Work::Add { index: r.u32()?, head: head(r)?, content: content(r, kind == ADD_LARGE)? }
             }
-            kind @ (REMOVE | RETURN | RETURN_CHANGED) => {
-                let (sequence, deliveries, attempts) = (r.u64()?, r.u32()?, r.u32()?);
-                let redelivery = if kind == REMOVE { None } else { Some(redelivery(r, kind == RETURN_CHANGED)?) };
-                Work::Remove { sequence, deliveries, attempts, redelivery: redelivery.map(Arc::new) }
+            REMOVE => {
+                let (sequence, deliveries, attempts) = remove(r)?;
+                Work::Remove { sequence, deliveries, attempts, redelivery: None }
+            }
+            kind @ (RETURN | RETURN_CHANGED) => {
+                let (sequence, deliveries, attempts) = remove(r)?;
+                let redelivery = Some(Arc::new(redelivery(r, kind == RETURN_CHANGED)?));
+                Work::Remove { sequence, deliveries, attempts, redelivery }
             }
             DUPLICATE_ID => Work::DuplicateId(DuplicateId(id(r)?)),
             NUMBER => Work::Number { producer: ProducerId(id(r)?), number: r.u64()?, floor: r.u64()? },
@@ -503,6 +511,12 @@ pub(crate) fn works<C>(
         });
     }
     Ok(works)
+}
+
+#[inline]
+fn remove(r: &mut Reader<'_>) -> Result<(Sequence, u32, u32), Malformed> {
+    let mut r = Reader::new(r.take(REMOVE_BYTES - 1)?);
+    Ok((r.u64()?, r.u32()?, r.u32()?))
 }
 
 fn redelivery(r: &mut Reader<'_>, changed: bool) -> Result<Redelivery, Malformed> {

@@ -81,7 +81,11 @@ impl World {
             }
             2 | 3 => {
                 let number = self.open_part(b);
-                self.stage_remove(number, a, b);
+                if b.is_multiple_of(4) {
+                    self.stage_accept(number, a, b);
+                } else {
+                    self.stage_remove(number, a, b);
+                }
             }
             4 => {
                 let dead = self.dead.keys().copied();
@@ -116,8 +120,15 @@ impl World {
 
     /// An operation of a transaction of which nothing is taken any more: named before, or named later.
     fn comes_for_nothing(&mut self, number: u64, b: u32) {
-        self.owe(number, -1);
         let key = self.keys.first().copied();
+        if let Some(key) = key.filter(|_| b.is_multiple_of(3)) {
+            let keys = [key; 3];
+            self.owe(number, -3);
+            let answer = self.handle(Input::StageAccept { txn: id(number), keys: &keys });
+            assert_eq!(answer, Answer::Settled(false), "they are dropped");
+            return;
+        }
+        self.owe(number, -1);
         match key.filter(|_| b.is_multiple_of(2)) {
             Some(key) => {
                 let answer = self.handle(Input::StageSettle { txn: id(number), key, outcome: Outcome::Acknowledge });
@@ -248,35 +259,62 @@ impl World {
         }))
     }
 
-    fn stage_remove(&mut self, number: u64, a: u32, b: u32) {
+    /// A key that is held, or now and then any.
+    fn pick_key(&self, a: u32) -> Option<DeliveryKey> {
         let acquired = self.entries.values().filter_map(|e| match e.state {
             Is::Acquired(_, key) => Some(key),
             _ => None,
         });
         let late = a.is_multiple_of(5).then(|| nth(self.keys.clone(), a)).flatten();
-        let Some(key) = late.or_else(|| nth(acquired.collect(), a)) else { return };
+        late.or_else(|| nth(acquired.collect(), a))
+    }
+
+    /// Many are acknowledged by one word; some of them may be stale, or named twice.
+    fn stage_accept(&mut self, number: u64, a: u32, b: u32) {
+        let keys: Vec<DeliveryKey> = (0..b / 4 % 5).filter_map(|n| self.pick_key(a.wrapping_add(n * 7))).collect();
+        if keys.is_empty() {
+            return;
+        }
+        let mut all = true;
+        for key in &keys {
+            all &= self.removes(number, *key, None).is_some();
+        }
+        let answer = self.handle(Input::StageAccept { txn: id(number), keys: &keys });
+        assert_eq!(answer, Answer::Settled(all), "only who holds them removes them, once");
+    }
+
+    fn stage_remove(&mut self, number: u64, a: u32, b: u32) {
+        let Some(key) = self.pick_key(a) else { return };
+        let removed = self.removes(number, key, Some(b));
+        let held = removed.is_some();
+        let outcome = removed.unwrap_or(Outcome::Acknowledge);
+        let answer = self.handle(Input::StageSettle { txn: id(number), key, outcome });
+        assert_eq!(answer, Answer::Settled(held), "only who holds it removes it, once");
+    }
+
+    /// An operation that ends a delivery comes: the outcome, which `b` says, or else it is acknowledged. `None`: nobody holds it.
+    fn removes(&mut self, number: u64, key: DeliveryKey, b: Option<u32>) -> Option<Outcome> {
         let held_by = self.entries.get(&key.sequence).and_then(|e| match e.state {
             Is::Acquired(consumer, now) if now == key => Some(consumer),
             _ => None,
         });
         self.parts.get_mut(&number).unwrap().came += 1;
-        let mut outcome = Outcome::Acknowledge;
-        if let Some(consumer) = held_by {
-            let (remove, said) = self.then(key.sequence, consumer, b);
-            outcome = said;
-            let redelivery = self.redelivery(&remove);
-            let entry = self.entries.get_mut(&key.sequence).unwrap();
-            entry.state = Is::Removing;
-            let part = self.parts.get_mut(&number).unwrap();
-            part.removes.push(remove);
-            if entry.persistent {
-                let (deliveries, attempts) = (entry.deliveries + 1, entry.attempts + 1);
-                part.ops.push(TxnOp::Acknowledge { sequence: key.sequence, deliveries, attempts, redelivery });
-            }
-            self.let_go(consumer, key.sequence);
+        let consumer = held_by?;
+        let (remove, outcome) = match b {
+            Some(b) => self.then(key.sequence, consumer, b),
+            None => (Remove { sequence: key.sequence, then: Then::Gone, annotations: None }, Outcome::Acknowledge),
+        };
+        let redelivery = self.redelivery(&remove);
+        let entry = self.entries.get_mut(&key.sequence).unwrap();
+        entry.state = Is::Removing;
+        let part = self.parts.get_mut(&number).unwrap();
+        part.removes.push(remove);
+        if entry.persistent {
+            let (deliveries, attempts) = (entry.deliveries + 1, entry.attempts + 1);
+            part.ops.push(TxnOp::Acknowledge { sequence: key.sequence, deliveries, attempts, redelivery });
         }
-        let answer = self.handle(Input::StageSettle { txn: id(number), key, outcome });
-        assert_eq!(answer, Answer::Settled(held_by.is_some()), "only who holds it removes it, once");
+        self.let_go(consumer, key.sequence);
+        Some(outcome)
     }
 
     /// The next step of some transaction.

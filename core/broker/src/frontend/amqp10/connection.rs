@@ -163,9 +163,7 @@ impl Connection {
                 if count == 0 {
                     self.nothing_retired(queues, state.as_ref());
                 } else if ours {
-                    for outcome in &outcomes {
-                        self.on_outcome(queues, outcome, state.as_ref());
-                    }
+                    self.on_outcomes(queues, &outcomes, state.as_ref());
                 }
                 outcomes.clear();
                 self.outcomes = outcomes;

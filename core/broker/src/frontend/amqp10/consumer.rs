@@ -394,13 +394,27 @@ impl Connection {
         self.wake_link(queues, token);
     }
 
-    /// What the peer says of a delivery of ours.
-    pub(super) fn on_outcome(
+    /// What the peer says of deliveries of ours in one frame.
+    pub(super) fn on_outcomes(
         &mut self,
         queues: &mut Queues,
-        told: &DeliveryOutcome,
+        told: &[DeliveryOutcome],
         state: Option<&DeliveryState<'_>>,
     ) {
+        let mut left = told;
+        while let Some((first, others)) = left.split_first() {
+            match self.accepted_in_txn(queues, left, state) {
+                0 => {
+                    self.on_outcome(queues, first, state);
+                    left = others;
+                }
+                done => left = &left[done..],
+            }
+        }
+    }
+
+    /// What the peer says of a delivery of ours.
+    fn on_outcome(&mut self, queues: &mut Queues, told: &DeliveryOutcome, state: Option<&DeliveryState<'_>>) {
         let me = self.me_at(told.link_token);
         let Some(link) = self.link_mut(told.link_token) else { return };
         let Kind::Consumer(consumer) = &mut link.kind else {

@@ -21,6 +21,8 @@ pub(super) struct OpenTxns {
     last_question: u32,
     /// By epoch.
     open: BTreeMap<u64, Open>,
+    /// The id that was resolved last, and its epoch: most work in a transaction follows other work in it.
+    resolved: Option<(WireId, u64)>,
     questions: BTreeMap<u32, Question>,
     /// What waits for the outcome of branches in which the work here has ended.
     ended: BTreeMap<Xid, Vec<Held>>,
@@ -97,11 +99,24 @@ impl OpenTxns {
     }
 
     /// The epoch of an id on the wire, while it takes work.
-    pub(super) fn resolve(&self, id: &[u8]) -> Option<u64> {
-        let (txn, epoch) = id.split_last_chunk::<8>()?;
+    #[inline]
+    pub(super) fn resolve(&mut self, id: &[u8]) -> Option<u64> {
+        match &self.resolved {
+            Some((last, epoch)) if id == last => Some(*epoch),
+            _ => self.look_for(id),
+        }
+    }
+
+    fn look_for(&mut self, id: &[u8]) -> Option<u64> {
+        let id: WireId = id.try_into().ok()?;
+        let (_, epoch) = id.split_last_chunk::<8>()?;
         let epoch = u64::from_be_bytes(*epoch);
-        let open = self.open.get(&epoch)?;
-        (!open.closed && open.txn.to_bytes() == *txn).then_some(epoch)
+        let open = self.open.get(&epoch).filter(|open| !open.closed)?;
+        if wire_id(open.txn, epoch) != id {
+            return None;
+        }
+        self.resolved = Some((id, epoch));
+        Some(epoch)
     }
 
     /// The transaction, while it takes work.
@@ -141,6 +156,7 @@ impl OpenTxns {
 
     /// It takes no work any more, for its end is asked for.
     pub(super) fn close(&mut self, epoch: u64) {
+        self.resolved = None;
         if let Some(open) = self.open.get_mut(&epoch) {
             open.closed = true;
         }
@@ -148,6 +164,7 @@ impl OpenTxns {
 
     /// It is over here.
     pub(super) fn remove(&mut self, epoch: u64) -> Option<Open> {
+        self.resolved = None;
         self.open.remove(&epoch)
     }
 
@@ -166,6 +183,7 @@ impl OpenTxns {
 
     /// Takes out what a link to the coordinator began and nobody has asked to end.
     pub(super) fn lose(&mut self, control: u64) -> Vec<(u64, Open)> {
+        self.resolved = None;
         let lost: Vec<u64> = self
             .open
             .iter()
@@ -226,6 +244,7 @@ mod tests {
         let first = txns.insert(TXN, 1, None);
         assert!(first.len() <= 32, "the standard's limit");
         let epoch = txns.resolve(&first).unwrap();
+        assert_eq!(txns.resolve(&first), Some(epoch), "again");
         for cut in 0..first.len() {
             assert_eq!(txns.resolve(&first[..cut]), None);
             let mut other = first;
@@ -246,7 +265,9 @@ mod tests {
         let mine = txns.insert(TXN, 1, None);
         let ending = txns.insert(TxnId { number: 6, ..TXN }, 1, None);
         let other = txns.insert(TxnId { number: 7, ..TXN }, 2, None);
-        txns.close(txns.resolve(&ending).unwrap());
+        let epoch = txns.resolve(&ending).unwrap();
+        txns.close(epoch);
+        assert!(txns.resolve(&mine).is_some());
         let lost: Vec<u64> = txns.lose(1).iter().map(|(_, open)| open.txn.number).collect();
         assert_eq!(lost, [5]);
         assert_eq!(txns.resolve(&mine), None);

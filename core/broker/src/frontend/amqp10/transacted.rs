@@ -10,7 +10,7 @@
 use super::connection::{Connection, index, token};
 use super::coordinator::unknown_id;
 use super::link::{InTxn, Kind, Partial, PartialBody, Producer};
-use super::open_txns::{Held, What, WireId, wire_id};
+use super::open_txns::{Held, What, wire_id};
 use super::render::{self, Refused};
 use super::verdicts::no_work;
 use crate::io::Level;
@@ -18,10 +18,11 @@ use crate::mail::{Behind, Payload, Request};
 use crate::queues::Queues;
 use bytes::Bytes;
 use packhorse_amqp10::codec::{DeliveryState, Error, Map, Outcome, Rejected, SenderSettleMode, TransactionalState};
-use packhorse_amqp10::engine::{DeliveryOutcome, TransferEvent};
-use packhorse_model::{Head, Identity, LargeId};
+use packhorse_amqp10::engine::{Decision, DeliveryOutcome, TransferEvent};
+use packhorse_model::{Head, Identity, LargeId, QueueId, TxnId};
+use packhorse_queue::DeliveryKey;
 use packhorse_store::LargeOp;
-use packhorse_txn::{Cause, Input};
+use packhorse_txn::{Cause, Input, NoWork};
 use std::collections::VecDeque;
 
 /// A delivery that is posted in a transaction.
@@ -86,15 +87,14 @@ impl Connection {
     ) {
         let Some(Kind::Producer(producer)) = self.link(token).map(|link| &link.kind) else { return };
         let queue = producer.queue;
-        let mut id = WireId::default();
         let staged = match self.txns.working(epoch) {
             Some(open) => {
                 open.worked = true;
                 let (txn, control) = (open.txn, open.control);
-                id = wire_id(txn, epoch);
                 let control = self.control(control);
                 let identity = identity.map(Box::new);
-                queues.stage_enqueue(queue, txn, control, head, payload, identity).map_err(|why| no_work(&why))
+                let staged = queues.stage_enqueue(queue, txn, control, head, payload, identity);
+                staged.map(|()| wire_id(txn, epoch)).map_err(|why| no_work(&why))
             }
             None => {
                 queues.discard(&payload);
@@ -102,8 +102,8 @@ impl Connection {
             }
         };
         match staged {
-            Ok(()) if settled => {}
-            Ok(()) => {
+            Ok(_) if settled => {}
+            Ok(id) => {
                 let state = TransactionalState { txn_id: &id, outcome: Some(Outcome::Accepted) };
                 self.settle(token, delivery, &DeliveryState::Transactional(state));
             }
@@ -170,6 +170,57 @@ impl Connection {
             return;
         };
         self.retire(queues, told, epoch, state.outcome.map(DeliveryState::from));
+    }
+
+    /// Deliveries of one link that the peer accepts and settles in a transaction by one frame, as most do, go to their queue
+    /// together. How many of the first these are; 0: the first is to be looked at by itself.
+    #[inline]
+    pub(super) fn accepted_in_txn(
+        &mut self,
+        queues: &mut Queues,
+        told: &[DeliveryOutcome],
+        state: Option<&DeliveryState<'_>>,
+    ) -> usize {
+        match state {
+            Some(DeliveryState::Transactional(TransactionalState { txn_id, outcome: Some(Outcome::Accepted) })) => {
+                self.retire_accepted(queues, told, txn_id)
+            }
+            _ => 0,
+        }
+    }
+
+    fn retire_accepted(&mut self, queues: &mut Queues, told: &[DeliveryOutcome], txn_id: &[u8]) -> usize {
+        let Some(epoch) = self.txns.resolve(txn_id) else { return 0 };
+        let Some(token) = told.first().map(|told| told.link_token) else { return 0 };
+        let Some(Kind::Consumer(consumer)) = self.link_mut(token).map(|link| &mut link.kind) else { return 0 };
+        if consumer.browses || !consumer.in_txn.is_empty() {
+            return 0;
+        }
+        let queue = consumer.queue;
+        let alike = |told: &&DeliveryOutcome| {
+            told.link_token == token && told.settled && !told.repeated && matches!(told.state, Decision::Transactional)
+        };
+        let found = |told: &DeliveryOutcome| consumer.unsettled.try_remove(told.token as usize);
+        let keys: Vec<_> = told.iter().take_while(alike).map_while(found).collect();
+        if keys.is_empty() {
+            return 0;
+        }
+        let Some(open) = self.txns.working(epoch) else { return 0 };
+        open.worked = true;
+        let (txn, control) = (open.txn, open.control);
+        let control = self.control(control);
+        if let Err(why) = queues.stage_accept(queue, txn, control, &keys) {
+            self.not_retired(queues, txn, keys.len(), &why);
+            keys.iter().for_each(|key| give_back(queues, queue, *key));
+        }
+        keys.len()
+    }
+
+    fn not_retired(&self, queues: &mut Queues, txn: TxnId, deliveries: usize, why: &NoWork) {
+        let why = no_work(why).why;
+        let what = if deliveries == 1 { "a delivery".to_string() } else { format!("{deliveries} deliveries") };
+        let text = format!("the end of {what} in transaction {txn} was refused: {why}");
+        queues.log(Level::Info, Some(self.id), text);
     }
 
     /// What the peer says outside of a transaction of a delivery that is in one. False: it is not.
@@ -254,13 +305,9 @@ impl Connection {
         } else {
             let control = self.control(control);
             if let Err(why) = queues.stage_settle(queue, txn, control, key, outcome) {
-                let text = format!("the end of a delivery in transaction {txn} was refused: {}", no_work(&why).why);
-                queues.log(Level::Info, Some(self.id), text);
+                self.not_retired(queues, txn, 1, &why);
                 if told.settled {
-                    // As a rollback gives it back: the application has seen it.
-                    let annotations = Bytes::new();
-                    let outcome = packhorse_model::Outcome::ReturnSeen { undeliverable_here: false, annotations };
-                    queues.request(queue, Request::Settle { key, outcome, reply: None });
+                    give_back(queues, queue, key);
                 }
                 return;
             }
@@ -400,6 +447,12 @@ impl Connection {
             }
         }
     }
+}
+
+/// A delivery that the client has settled did not end: as a rollback gives it back, for the application has seen it.
+fn give_back(queues: &mut Queues, queue: QueueId, key: DeliveryKey) {
+    let outcome = packhorse_model::Outcome::ReturnSeen { undeliverable_here: false, annotations: Bytes::new() };
+    queues.request(queue, Request::Settle { key, outcome, reply: None });
 }
 
 fn abort(queues: &mut Queues, id: LargeId) {
