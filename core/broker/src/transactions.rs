@@ -111,6 +111,7 @@ impl Queues {
 
     /// Adds a message in a transaction. Work that is refused is told at once if the transaction is at home here, else later by
     /// `Connection::on_txn_refused`; nothing else is answered.
+    #[inline]
     pub(crate) fn stage_enqueue(
         &mut self,
         id: QueueId,

@@ -118,8 +118,11 @@ impl Queue {
             }
             Content::Large { .. } => {}
         }
-        let place = self.level_mut(level).list.insert(Slot { sequence, packed });
-        self.must(level, place, Event::Commit, turn);
+        // It changes its state before it is in the list, where nobody has seen it as staged.
+        let mut slot = Slot { sequence, packed };
+        let come = slot.apply(Event::Commit).expect("what is added is staged");
+        self.counts.changed(&come, packed.length(), 0);
+        self.level_mut(level).list.insert(slot);
     }
 
     fn end_remove(

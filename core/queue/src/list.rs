@@ -100,7 +100,7 @@ impl List {
         }
         let place = self.room_for(slot.sequence);
         if slot.packed.state() == State::Available {
-            self.ready += 1;
+            self.add_ready(slot.sequence, false);
         }
         self.chunks[place.chunk].slots.insert(place.slot, slot);
         place
@@ -474,13 +474,10 @@ mod tests {
                 // Numbers are drawn once: this one was there.
                 return;
             }
-            let place = self.list.insert(Slot { sequence, packed: packed(State::Staged) });
+            let place = self.list.insert(Slot { sequence, packed: packed(state) });
             assert_eq!((self.list.find(sequence), self.list.slot(place).sequence), (Some(place), sequence));
-            self.model.insert(sequence, State::Staged);
+            self.model.insert(sequence, state);
             self.next = self.next.max(sequence + 1);
-            if state == State::Available {
-                self.change(sequence, Event::Commit);
-            }
         }
 
         fn change(&mut self, sequence: Sequence, event: Event) {

@@ -114,6 +114,8 @@ pub(crate) struct PendingRange {
     settled: bool,
     /// The encoded state; empty = none.
     state: Vec<u8>,
+    /// The caller's number for that state, see [`Connection::settle_incoming_as`]; 0 = none.
+    number: u64,
 }
 
 /// `accepted`, encoded.
@@ -308,6 +310,23 @@ impl Connection {
         state: Option<&DeliveryState<'_>>,
         settled: bool,
     ) -> Result<bool, Misuse> {
+        self.settle_incoming_as(link, delivery_id, state, settled, 0)
+    }
+
+    /// The same, with a number for the state: on this connection one number always stands for one state, so that neighbors with the
+    /// same number are alike, and are not compared. 0: it has none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::settle_incoming`].
+    pub fn settle_incoming_as(
+        &mut self,
+        link: LinkId,
+        delivery_id: u32,
+        state: Option<&DeliveryState<'_>>,
+        settled: bool,
+        number: u64,
+    ) -> Result<bool, Misuse> {
         if !self.usable() {
             return Err(Misuse::NotOpen);
         }
@@ -323,7 +342,7 @@ impl Connection {
         if settled {
             holder.forget_incoming(id);
         }
-        self.dispose(session, Role::Receiver, id, state, settled);
+        self.dispose(session, Role::Receiver, id, state, settled, number);
         Ok(true)
     }
 
@@ -343,7 +362,7 @@ impl Connection {
         let Some(delivery) = holder.outgoing.remove(Serial(delivery_id)) else { return Ok(false) };
         // Behind our `detach` nothing is said about its deliveries.
         if self.link(delivery.link).is_some_and(|link| link.detach_sent.is_none()) {
-            self.dispose(session, Role::Sender, Serial(delivery_id), None, true);
+            self.dispose(session, Role::Sender, Serial(delivery_id), None, true, 0);
         }
         Ok(true)
     }
@@ -356,6 +375,7 @@ impl Connection {
         delivery: Serial,
         state: Option<&DeliveryState<'_>>,
         settled: bool,
+        number: u64,
     ) {
         let at = role_index(role);
         let Some(session) = self.sessions.get_mut(id.index, id.generation) else { return };
@@ -366,6 +386,7 @@ impl Connection {
             && delivery.0 != 0
             && range.settled == settled
             && match state {
+                Some(_) if number != 0 && range.number == number => true,
                 None => range.state.is_empty(),
                 Some(state) => state.is_encoded_as(&range.state, &mut self.scratch),
             };
@@ -382,6 +403,7 @@ impl Connection {
         range.first = delivery;
         range.last = delivery;
         range.settled = settled;
+        range.number = number;
         range.state.clear();
         state.into_iter().for_each(|state| state.encode(&mut range.state));
         self.mark_session(id);

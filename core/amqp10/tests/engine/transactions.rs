@@ -195,6 +195,49 @@ fn a_state_that_is_too_long_for_the_peers_frames_loses_its_words_only() {
 }
 
 #[test]
+fn neighbors_are_one_range_by_the_number_of_their_state_or_by_what_it_says() {
+    let (mut rig, link) = coordinating(ReceiverSettleMode::First, open());
+    let of = |txn_id| TransactionalState { txn_id, outcome: Some(Outcome::Accepted) };
+    let (one, two) = (DeliveryState::Transactional(of(b"one")), DeliveryState::Transactional(of(b"two")));
+    let bare = DeliveryState::Transactional(TransactionalState { txn_id: b"two", outcome: None });
+    let told = [
+        // By the number; then the same state without one, and with one again.
+        (0, one, 1),
+        (1, one, 1),
+        (2, one, 0),
+        (3, one, 1),
+        // Others.
+        (4, two, 2),
+        (5, two, 0),
+        (6, bare, 3),
+        (7, DeliveryState::Accepted, 0),
+        // No neighbor.
+        (9, DeliveryState::Accepted, 0),
+    ];
+    for id in 0..10 {
+        rig.transfer(first(0, id), "x");
+    }
+    for (id, state, number) in &told {
+        assert_eq!(rig.conn.settle_incoming_as(link, *id, Some(state), true, *number), Ok(true));
+    }
+    let mut seen = Vec::new();
+    dispositions(&mut rig, |d| {
+        let words = match d.state {
+            Some(DeliveryState::Accepted) => "accepted".to_string(),
+            Some(DeliveryState::Transactional(state)) => {
+                let outcome = if state.outcome.is_some() { "accepted" } else { "nothing" };
+                format!("{} {outcome}", std::str::from_utf8(state.txn_id).unwrap())
+            }
+            other => panic!("{other:?}"),
+        };
+        seen.push((d.first, d.last.unwrap_or(d.first), words));
+    });
+    let wanted =
+        [(0, 3, "one accepted"), (4, 5, "two accepted"), (6, 6, "two nothing"), (7, 7, "accepted"), (9, 9, "accepted")];
+    assert_eq!(seen, wanted.map(|(first, last, words)| (first, last, words.to_string())));
+}
+
+#[test]
 fn an_outcome_of_ours_passes_as_it_is() {
     let (mut rig, link) = coordinating(ReceiverSettleMode::First, open());
     rig.transfer(first(0, 0), "xa-end");

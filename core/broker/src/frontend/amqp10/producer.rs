@@ -465,6 +465,12 @@ impl Connection {
     }
 
     pub(super) fn settle(&mut self, token: u64, delivery: u32, state: &DeliveryState<'_>) {
+        self.settle_as(token, delivery, state, 0);
+    }
+
+    /// The same, with the engine's number for the state.
+    #[inline]
+    pub(super) fn settle_as(&mut self, token: u64, delivery: u32, state: &DeliveryState<'_>, number: u64) {
         let Some(link) = self.links.get_mut(index(token) as usize) else { return };
         let second = self.engine.settle_modes(link.id).is_some_and(|(_, rcv)| rcv == ReceiverSettleMode::Second);
         let settled = match &mut link.kind {
@@ -475,7 +481,7 @@ impl Connection {
             _ => !second,
         };
         // The link or the session may be gone; then nobody waits for it.
-        let _ = self.engine.settle_incoming(link.id, delivery, Some(state), settled);
+        let _ = self.engine.settle_incoming_as(link.id, delivery, Some(state), settled, number);
     }
 
     /// Grants new credit when half of it is used: as much as its messages' size allows. Takes some back when messages have

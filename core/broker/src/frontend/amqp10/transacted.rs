@@ -105,7 +105,7 @@ impl Connection {
             Ok(_) if settled => {}
             Ok(id) => {
                 let state = TransactionalState { txn_id: &id, outcome: Some(Outcome::Accepted) };
-                self.settle(token, delivery, &DeliveryState::Transactional(state));
+                self.settle_as(token, delivery, &DeliveryState::Transactional(state), epoch);
             }
             Err(why) if settled => self.fail_link(queues, token, &why),
             Err(why) => {
