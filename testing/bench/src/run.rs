@@ -86,7 +86,13 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     let mut order = Order(seed | 1);
     let mut share = None;
     for round in 1..=options.rounds {
-        for case in &cases {
+        // Every other round goes the other way, so that a machine that becomes slower or faster favors no case. The first does not: some
+        // cases take their rate from an earlier one.
+        let mut turn: Vec<&Case> = cases.iter().collect();
+        if round % 2 == 0 {
+            turn.reverse();
+        }
+        for case in turn {
             let Some(rate) = rate(case, &rows, &systems, &mut share) else {
                 if round == 1 {
                     println!(
