@@ -40,6 +40,9 @@ pub enum PartItem {
     },
 }
 
+/// So many parts at once are given room for as many operations as the last one had.
+const ROOMY_PARTS: usize = 16;
+
 #[derive(Debug, Default)]
 pub(crate) struct Transactions {
     /// Not decided.
@@ -76,7 +79,8 @@ impl Transactions {
             owe(&mut self.dead, txn, -(operations as i64));
             return None;
         }
-        let (adds, removes) = self.usual;
+        // Not where many are open, for most of them may be small.
+        let (adds, removes) = if self.parts.len() < ROOMY_PARTS { self.usual } else { (0, 0) };
         let part = self.parts.get_or_insert_with(txn, || Part::with_room(adds, removes));
         part.came += operations;
         Some(part)

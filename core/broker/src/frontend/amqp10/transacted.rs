@@ -191,6 +191,7 @@ impl Connection {
 
     fn retire_accepted(&mut self, queues: &mut Queues, told: &[DeliveryOutcome], txn_id: &[u8]) -> usize {
         let Some(epoch) = self.txns.resolve(txn_id) else { return 0 };
+        let Some((txn, control)) = self.txns.working(epoch).map(|open| (open.txn, open.control)) else { return 0 };
         let Some(token) = told.first().map(|told| told.link_token) else { return 0 };
         let Some(Kind::Consumer(consumer)) = self.link_mut(token).map(|link| &mut link.kind) else { return 0 };
         if consumer.browses || !consumer.in_txn.is_empty() {
@@ -205,9 +206,9 @@ impl Connection {
         if keys.is_empty() {
             return 0;
         }
-        let Some(open) = self.txns.working(epoch) else { return 0 };
-        open.worked = true;
-        let (txn, control) = (open.txn, open.control);
+        if let Some(open) = self.txns.working(epoch) {
+            open.worked = true;
+        }
         let control = self.control(control);
         if let Err(why) = queues.stage_accept(queue, txn, control, &keys) {
             self.not_retired(queues, txn, keys.len(), &why);
