@@ -30,6 +30,7 @@ mod outcomes;
 mod poison;
 mod purge;
 mod random;
+mod retired;
 mod stealing;
 mod stop;
 mod transactions;
