@@ -16,6 +16,7 @@ use packhorse_amqp10::engine::{
 };
 use packhorse_amqp10::transaction;
 use packhorse_model::{ClientSession, ConnectionId, LargeId, QueueId};
+use packhorse_queue::DeliveryKey;
 use packhorse_sasl::Mechanism;
 
 /// See the module.
@@ -31,6 +32,8 @@ pub(crate) struct Connection {
     pub(super) links: slab::Slab<Link>,
     next_generation: u32,
     outcomes: Vec<DeliveryOutcome>,
+    /// Room for deliveries that one frame ends in a transaction.
+    pub(super) retired: Vec<DeliveryKey>,
     /// Reused: what goes out in front of a message.
     pub(super) front: Vec<u8>,
     /// Our answers to `detach`, `end` and `close` that wait until everything before them is answered.
@@ -111,6 +114,7 @@ impl Connection {
             links: slab::Slab::new(),
             next_generation: 0,
             outcomes: Vec::new(),
+            retired: Vec::new(),
             front: Vec::new(),
             farewells: Vec::new(),
             blocked: Vec::new(),

@@ -7,7 +7,7 @@
 //! settled). Only what is said of a delivery that was acquired in a transaction whose end was asked for is kept here: it happens
 //! after a commit, outside of it.
 
-use super::connection::{Connection, index, token};
+use super::connection::{Connection, generation, index, token};
 use super::coordinator::unknown_id;
 use super::link::{InTxn, Kind, Partial, PartialBody, Producer};
 use super::open_txns::{Held, What, wire_id};
@@ -193,7 +193,8 @@ impl Connection {
         let Some(epoch) = self.txns.resolve(txn_id) else { return 0 };
         let Some((txn, control)) = self.txns.working(epoch).map(|open| (open.txn, open.control)) else { return 0 };
         let Some(token) = told.first().map(|told| told.link_token) else { return 0 };
-        let Some(Kind::Consumer(consumer)) = self.link_mut(token).map(|link| &mut link.kind) else { return 0 };
+        let link = self.links.get_mut(index(token) as usize).filter(|link| link.generation == generation(token));
+        let Some(Kind::Consumer(consumer)) = link.map(|link| &mut link.kind) else { return 0 };
         if consumer.browses || !consumer.in_txn.is_empty() {
             return 0;
         }
@@ -202,19 +203,33 @@ impl Connection {
             told.link_token == token && told.settled && !told.repeated && matches!(told.state, Decision::Transactional)
         };
         let found = |told: &DeliveryOutcome| consumer.unsettled.try_remove(told.token as usize);
-        let keys: Vec<_> = told.iter().take_while(alike).map_while(found).collect();
-        if keys.is_empty() {
-            return 0;
+        let mut keys = std::mem::take(&mut self.retired);
+        keys.clear();
+        keys.extend(told.iter().take_while(alike).map_while(found));
+        let count = keys.len();
+        if count > 0 {
+            self.retire_all(queues, epoch, queue, (txn, control), &keys);
         }
+        self.retired = keys;
+        count
+    }
+
+    fn retire_all(
+        &mut self,
+        queues: &mut Queues,
+        epoch: u64,
+        queue: QueueId,
+        (txn, control): (TxnId, u64),
+        keys: &[DeliveryKey],
+    ) {
         if let Some(open) = self.txns.working(epoch) {
             open.worked = true;
         }
         let control = self.control(control);
-        if let Err(why) = queues.stage_accept(queue, txn, control, &keys) {
+        if let Err(why) = queues.stage_accept(queue, txn, control, keys) {
             self.not_retired(queues, txn, keys.len(), &why);
             keys.iter().for_each(|key| give_back(queues, queue, *key));
         }
-        keys.len()
     }
 
     fn not_retired(&self, queues: &mut Queues, txn: TxnId, deliveries: usize, why: &NoWork) {
