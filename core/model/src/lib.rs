@@ -1,4 +1,5 @@
 //! Nouns of the broker: ids, message heads, addresses, outcomes, time. No behaviour beyond what a noun needs to be valid.
+//! And the maps that all of core uses.
 //!
 //! Must not know: anything else. Everything in `core/` may import it.
 #![no_std]

@@ -558,7 +558,7 @@ impl Queue {
         }
     }
 
-    /// Lets `event` happen to an entry, and everything that follows from it by rule: figures, the order of what is ready, the
+    /// Lets `event` happen to an entry in its list, and everything that follows from it by rule: figures, the order of what is ready, the
     /// record. Nothing else changes a state.
     pub(crate) fn change(
         &mut self,
